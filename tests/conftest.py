@@ -17,7 +17,7 @@ import pytest
 from commands import Lumc
 from kept import keep_workers
 from lumc.link import runners
-from once import SHARED
+from once import SHARED, compile_once
 
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
@@ -56,6 +56,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 keep_workers()
+compile_once()
 gc.set_threshold(10_000, 20, 20)  # the compiler makes few cycles: looking for them takes 3 %
 
 # What one test compiled is there for all of this run: objects, and bytecode of the commands that

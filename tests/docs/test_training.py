@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from commands import Lumc
+
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 PICTURE = PAGE.with_name("losses.svg")
 
@@ -22,11 +24,10 @@ def calls(kind: str, text: str, folder: Path) -> list[list[str]]:
         name = text.splitlines()[0].removeprefix("# ")
         (folder / name).write_text(text)
         return [[sys.executable, name]]
-    words = [shlex.split(line, comments=True) for line in text.splitlines()]
-    return [[sys.executable, "-m", *w] if w[0] == "lumc" else w for w in words]
+    return [shlex.split(line, comments=True) for line in text.splitlines()]
 
 
-def test_the_page_from_its_first_line_to_its_last(tmp_path: Path) -> None:
+def test_the_page_from_its_first_line_to_its_last(lumc: Lumc, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     printed, said = list[str](), list[str]()
@@ -35,6 +36,9 @@ def test_the_page_from_its_first_line_to_its_last(tmp_path: Path) -> None:
             said.append(text)
             continue
         for call in calls(kind, text, tmp_path):
+            if call[0] == "lumc":  # starts of Python less
+                lumc(*call[1:])
+                continue
             done = subprocess.run(call, cwd=tmp_path, env=env, capture_output=True, text=True)
             assert done.returncode == 0, f"{call}: {done.stderr}"
             if kind == "python" and done.stdout:
