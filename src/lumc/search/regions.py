@@ -36,6 +36,7 @@ BASES = 8  # rounded values that a compared one is picked from, at most; else it
 
 Above = Mapping[Node, Set[Node]]  # the stored values that are made of a node
 Reads = dict[Node, frozenset[Node]]
+Before = dict[Node, frozenset[Hashable]]  # what values are like that one follows from
 NO_PIECES: Pieces = {}
 
 
@@ -93,31 +94,32 @@ def _shared(sweep: Sweep, again: int) -> set[Node]:
 
 def _take_back(sweep: Sweep, cuts: Set[Node], again: int) -> None:
     """Of these ``cuts``, store no more what regions make of what else is stored with little work,
-    each for itself, and without more bytes to read. Of values that look the same from nearby, as in
-    the steps of a recurrence, that is all or none: equal steps stay equal regions. Products read
-    their operands ready-made."""
-    every, alike = sweep.cuts, {n: _likeness(sweep, n) for n in cuts}
+    each for itself, and without more bytes to read. Products read their operands ready-made."""
     above = {n: _above(sweep, n) for n in cuts if not is_factor(sweep, n)}
-    read = {n: sweep.cones[n].read for n in every}
-    kept, few = set[Hashable](), set[Node]()
-    for _ in range(SWEEPS):
-        before = len(kept) + len(few)
-        sweep.cuts = every - {n for n in above if alike[n] not in kept} | few
-        cut(sweep, partial(_stays, sweep, above, {**read}, few, again))
-        kept |= {alike[n] for n in cuts & sweep.cuts}
-        if len(kept) + len(few) == before:
-            break
+    read = {n: sweep.cones[n].read for n in sweep.cuts}
+    before, few = Before(), set[Node]()
+    sweep.cuts = sweep.cuts - above.keys()
+    cut(sweep, partial(_stays, sweep, above, read, before, few, again))
+    sweep.cuts |= few
+    cut(sweep)
 
 
-def _stays(sweep: Sweep, above: Above, read: Reads, few: set[Node], again: int, node: Node) -> bool:
+def _stays(
+    sweep: Sweep, above: Above, read: Reads, before: Before, few: set[Node], again: int, node: Node
+) -> bool:
     """Whether a value takes its regions too much; else these ``read`` what it is made of, and what
-    of that are ``few`` elements that take more is stored."""
+    of that are ``few`` elements that take more is stored. If one like it is stored that it follows
+    from, element by element, it is too: equal steps of a recurrence stay equal regions."""
     if node not in above:
         return False
+    cone, own = sweep.cones[node], _likeness(sweep, node)
+    steps = () if any(n.reduced for n in cone.nodes) else cone.read
+    earlier = frozenset[Hashable]().union(*(before.get(s, frozenset()) for s in steps))
+    before[node] = earlier | {own}
     sources = _sources(sweep, node, again)
-    if not sources:
+    if own in earlier or not sources:
         return True
-    summed = sources & sweep.cones[node].nodes
+    summed = sources & cone.nodes
     more = [*summed, *(s for top in above[node] for s in sources - read[top])]
     if _nbytes(more) > (1 + len(above[node])) * _nbytes([node]):
         return True
