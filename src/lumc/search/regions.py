@@ -96,7 +96,7 @@ def _take_back(sweep: Sweep, cuts: Set[Node], again: int) -> None:
     """Of these ``cuts``, store no more what regions make of what else is stored with little work,
     each for itself, and without more bytes to read. Products read their operands ready-made."""
     above = {n: _above(sweep, n) for n in cuts if not is_factor(sweep, n)}
-    read = {n: sweep.cones[n].read for n in sweep.cuts}
+    read = {n: cone.read for n, cone in sweep.cones.items() if n in sweep.cuts}
     before, few = Before(), set[Node]()
     sweep.cuts = sweep.cuts - above.keys()
     cut(sweep, partial(_stays, sweep, above, read, before, few, again))

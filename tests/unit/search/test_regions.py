@@ -148,8 +148,8 @@ def test_layers_with_sums_between_are_on_their_own() -> None:
     """What the first layer stores, as much is done for it, the second one need not."""
 
     def layers(p: Tensor, q: Tensor) -> list[Tensor]:
-        first = (p * p + 1.0) * (p + 2.0) * 0.5
-        second = q * first.sum(1, keepdim=True)
+        first = (p * p * p + 1.0) * (p + 2.0)
+        second = (q + first.sum(1, keepdim=True)) * (q + 2.0)
         more = [y for each in (first, second) for y in (each.exp(), each.sin())]
         return [p, q, second.sum(1), *more]
 
