@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Mapping, Set
 from functools import partial
-from itertools import permutations
+from itertools import accumulate, permutations
 
 from lumc.graph.blockwise import is_stored
 from lumc.graph.graph import Entry, Node, Read, Scalar
 from lumc.graph.ops import Op
 from lumc.graph.ranks import exchanged
-from lumc.limits import AGAIN
+from lumc.limits import AGAIN, LEVELS
 from lumc.search.cones import (
     Pieces,
     Sweep,
@@ -58,12 +58,33 @@ def partition(
     sweep = prepare(entry, results, pieces)
     kept = (n for n in sweep.nodes if is_stored(n))
     asked = {*results, *extra, *kept, *_compared(sweep)}.union(*pieces.values())
+    # where a little less is done again, other values may be stored, and fewer of them
+    levels = [*(level for level in LEVELS if level < again), again]
+    found = [(_cuts(sweep, asked, level), _room(sweep, results)) for level in levels]
+    cuts, _ = min(found, key=lambda each: each[1])
+    return [n for n in sweep.nodes if n in cuts]
+
+
+def _cuts(sweep: Sweep, asked: Set[Node], again: int) -> set[Node]:
+    """Those that are ``asked`` for, and all that follow."""
     sweep.cuts = {*asked}
     cut(sweep)
     _store_shared(sweep, again)
     _take_back(sweep, sweep.cuts - asked - sweep.constant, again)
     _store_shared(sweep, again)
-    return [n for n in sweep.nodes if n in sweep.cuts]
+    return sweep.cuts
+
+
+def _room(sweep: Sweep, results: Iterable[Node]) -> int:
+    """The most bytes of stored values that later regions still read, as the nodes are ordered, but
+    for results, which have places of their own."""
+    order = [n for n in sweep.nodes if n in sweep.cuts]
+    last = {s: i for i, n in enumerate(order) for s in sweep.cones[n].read}
+    own, change = {*results}, [0] * (len(order) + 1)
+    for i, n in ((i, n) for i, n in enumerate(order) if n not in own):
+        change[i] += _nbytes([n])
+        change[max(i, last.get(n, i)) + 1] -= _nbytes([n])
+    return max(accumulate(change))
 
 
 def _store_shared(sweep: Sweep, again: int) -> None:

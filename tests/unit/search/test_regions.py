@@ -16,6 +16,8 @@ from lumc.grad import gradients
 from lumc.graph.graph import Entry, Node
 from lumc.graph.ops import Op
 from lumc.limits import LEVELS
+from lumc.profile.memory import room_between
+from lumc.search.explore import find_regions
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -156,6 +158,12 @@ def test_layers_with_sums_between_are_on_their_own() -> None:
     assert stored(layers) == ["mul 40", "sum 1"]
 
 
+def test_where_more_may_be_done_again_less_is_stored() -> None:
+    entry = trained(lambda h: h.gelu("tanh").layer_norm())
+    room = [room_between(entry, find_regions(entry, level)) for level in LEVELS]
+    assert room == sorted(room, reverse=True)
+
+
 MUTANTS = [
     ("asked - sweep.constant, again)", "sweep.cuts, again)"),
     ("own in earlier or not sources", "not sources"),
@@ -166,6 +174,7 @@ MUTANTS = [
     ("+ COPIED * is_factor(sweep, node) > again", "> again"),
     ("spent <= again * node.size", "True"),
     ("if spent + COPIED", "if COPIED or COPIED"),
+    ("cuts, _ = min(found, key=lambda each: each[1])", "cuts, _ = found[-1]"),
 ]
 
 
@@ -179,5 +188,6 @@ def test_mutants_die(old: str, new: str, step: Entry, monkeypatch: pytest.Monkey
         test_operands_of_products_are_there_if_they_would_be_copied()
         test_of_equal_steps_the_same_is_stored()
         test_layers_with_sums_between_are_on_their_own()
+        test_where_more_may_be_done_again_less_is_stored()
         for level in LEVELS:
             test_regions_do_again_what_they_may(level, step)
