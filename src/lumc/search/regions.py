@@ -8,59 +8,36 @@ else is left to the search.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import permutations
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Mapping, Set
+from functools import partial
+from itertools import accumulate, permutations
 
 from lumc.graph.blockwise import is_stored
-from lumc.graph.expr import Expr, axis, linear, substitute, subterms
-from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
-from lumc.graph.index import is_injective
-from lumc.graph.ops import DType, Op
+from lumc.graph.graph import Entry, Node, Read, Scalar
+from lumc.graph.ops import Op
 from lumc.graph.ranks import exchanged
-from lumc.limits import AGAIN
+from lumc.limits import AGAIN, LEVELS
+from lumc.search.cones import (
+    Pieces,
+    Sweep,
+    cut,
+    is_factor,
+    per_element,
+    prepare,
+    selects,
+    stored_of,
+)
 
-HEAVY = 640  # operations per element that are too many to repeat
-DEPTH = 120  # nodes in a row within one region
-NODES = 250  # nodes within one region
-REDUCTIONS = 12  # reductions within one region
-SPREAD = 4  # reads of an element that are many, where it is a function of few others
-FUNCTIONS = (Op.SIN, Op.EXP2, Op.LOG2)  # operations that take many instructions
 SWEEPS = 8
+COPIED = 8  # operations per element that such a copy takes; a guess
 ABOVE = 32  # nodes on the way from a value to what it is compared with, at most; a guess
 BASES = 8  # rounded values that a compared one is picked from, at most; else it is stored itself
 
-View = tuple[Expr, ...]
-Pieces = Mapping[Node, Sequence[Node]]  # of what nodes are made that are not computed as one
+Above = Mapping[Node, Set[Node]]  # the stored values that are made of a node
+Reads = dict[Node, frozenset[Node]]
+Before = dict[Node, frozenset[Hashable]]  # what values are like that one follows from
 NO_PIECES: Pieces = {}
-
-
-@dataclass(frozen=True)
-class Cone:
-    """What a value is made of since the last cuts."""
-
-    nodes: frozenset[Node] = frozenset()
-    depth: int = 0
-    largest: int = 1  # elements of the largest tensor below; of a contraction: of its result
-    linear: bool = False  # has a contraction with a constant side
-    contracts: bool = False  # has any contraction
-    function: bool = False  # has any of FUNCTIONS
-    read: frozenset[Node] = frozenset()  # leaves and stored values
-
-
-@dataclass
-class Sweep:
-    """One entry's nodes with their readers; ``cuts`` grows."""
-
-    nodes: list[Node]
-    cuts: set[Node]
-    readers: dict[Node, list[tuple[Node, Read]]] = field(default_factory=dict)
-    constant: set[Node] = field(default_factory=set)  # weights; made of these and scalars only
-    products: set[Node] = field(default_factory=set)
-    inner: set[Node] = field(default_factory=set)  # products and their partial sums
-    flops: dict[Node, int] = field(default_factory=dict)
-    cones: dict[Node, Cone] = field(default_factory=dict)
 
 
 def partition(
@@ -78,103 +55,145 @@ def partition(
     """
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     results += [n.reads[0].source for n in exchanged(entry)]
-    sweep = _prepare(entry, results, pieces)
+    sweep = prepare(entry, results, pieces)
     kept = (n for n in sweep.nodes if is_stored(n))
-    sweep.cuts.update(results, extra, kept, *pieces.values(), _compared(sweep))
-    _cut(sweep)
+    asked = {*results, *extra, *kept, *_compared(sweep)}.union(*pieces.values())
+    # where a little less is done again, other values may be stored, and fewer of them
+    levels = [*(level for level in LEVELS if level < again), again]
+    found = [(_cuts(sweep, asked, level), _room(sweep, results)) for level in levels]
+    cuts, _ = min(found, key=lambda each: each[1])
+    return [n for n in sweep.nodes if n in cuts]
+
+
+def _cuts(sweep: Sweep, asked: Set[Node], again: int) -> set[Node]:
+    """Those that are ``asked`` for, and all that follow."""
+    sweep.cuts = {*asked}
+    cut(sweep)
+    _store_shared(sweep, again)
+    _take_back(sweep, sweep.cuts - asked - sweep.constant, again)
+    _store_shared(sweep, again)
+    return sweep.cuts
+
+
+def _room(sweep: Sweep, results: Iterable[Node]) -> int:
+    """The most bytes of stored values that later regions still read, as the nodes are ordered, but
+    for results, which have places of their own."""
+    order = [n for n in sweep.nodes if n in sweep.cuts]
+    last = {s: i for i, n in enumerate(order) for s in sweep.cones[n].read}
+    own, change = {*results}, [0] * (len(order) + 1)
+    for i, n in ((i, n) for i, n in enumerate(order) if n not in own):
+        change[i] += _nbytes([n])
+        change[max(i, last.get(n, i)) + 1] -= _nbytes([n])
+    return max(accumulate(change))
+
+
+def _store_shared(sweep: Sweep, again: int) -> None:
+    """Cut what several regions would compute, counted from what is stored, until nothing is."""
     for _ in range(SWEEPS):
         shared = _shared(sweep, again)
         if not shared:
             break
         sweep.cuts |= shared
-        _cut(sweep)
-    return [n for n in sweep.nodes if n in sweep.cuts]
+        cut(sweep)
 
 
-def _prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
-    used = reachable(results, lambda n: pieces.get(n) or [r.source for r in n.reads])
-    nodes = (n for n in entry.nodes if n in used and isinstance(n.op, Op))
-    sweep = Sweep([each for n in nodes for each in pieces.get(n, [n])], set())
-    sweep.constant = {s for s in used if s.op == "weight"}
-    for node in sweep.nodes:
-        for read in node.reads:
-            sweep.readers.setdefault(read.source, []).append((node, read))
-        if all(r.source in sweep.constant for r in node.reads):
-            sweep.constant.add(node)
-    sweep.products = {n for n in sweep.nodes if _is_product(sweep, n)}
-    sweep.inner = set(sweep.products)
-    for node in sweep.nodes:
-        if _summand(node) in sweep.inner and _is_summed(sweep, node):
-            sweep.inner.add(node)
-    sweep.flops = {n: _flops(sweep, n) for n in sweep.nodes}
-    return sweep
+def _shared(sweep: Sweep, again: int) -> set[Node]:
+    """Values that several regions would compute, as far down as possible. A product that computes
+    its operand copies it."""
+    reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
+    out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
+    for node in reversed(sweep.nodes):
+        readers = [r for r, _ in sweep.readers.get(node, [])]
+        above = {r if r in sweep.cuts or r in out else reach[r] for r in readers}
+        reach[node] = above.pop() if len(above) == 1 else None
+        if readers and reach[node] is None and node not in known:
+            spent = per_element(sweep, sweep.cones[node], node.size)
+            if spent + COPIED * is_factor(sweep, node) > again:
+                out.add(stored_of(node))
+    return out
 
 
-# ---- what a node is
+def _take_back(sweep: Sweep, cuts: Set[Node], again: int) -> None:
+    """Of these ``cuts``, store no more what regions make of what else is stored with little work,
+    each for itself, and without more bytes to read. Products read their operands ready-made."""
+    above = {n: _above(sweep, n) for n in cuts if not is_factor(sweep, n)}
+    read = {n: cone.read for n, cone in sweep.cones.items() if n in sweep.cuts}
+    before, few = Before(), set[Node]()
+    sweep.cuts = sweep.cuts - above.keys()
+    cut(sweep, partial(_stays, sweep, above, read, before, few, again))
+    sweep.cuts |= few
+    cut(sweep)
 
 
-def _is_product(sweep: Sweep, node: Node) -> bool:
-    """The product of a contraction, only ever summed: larger than both factors, or than the one
-    that a constant matrix is multiplied with."""
-    smaller = [r.source.size < node.size for r in node.reads]
-    constant = [r.source in sweep.constant for r in node.reads]
-    fits = any(smaller) and all(s or c for s, c in zip(smaller, constant, strict=True))
-    return node.op is Op.MUL and fits and _is_summed(sweep, node)
+def _stays(
+    sweep: Sweep, above: Above, read: Reads, before: Before, few: set[Node], again: int, node: Node
+) -> bool:
+    """Whether a value takes its regions too much; else these ``read`` what it is made of, and what
+    of that are ``few`` elements that take more is stored. If one like it is stored that it follows
+    from, element by element, it is too: equal steps of a recurrence stay equal regions."""
+    if node not in above:
+        return False
+    cone, own = sweep.cones[node], _likeness(sweep, node)
+    steps = () if any(n.reduced for n in cone.nodes) else cone.read
+    earlier = frozenset[Hashable]().union(*(before.get(s, frozenset()) for s in steps))
+    before[node] = earlier | {own}
+    sources = _sources(sweep, node, again)
+    if own in earlier or not sources:
+        return True
+    summed = sources & cone.nodes
+    more = [*summed, *(s for top in above[node] for s in sources - read[top])]
+    if _nbytes(more) > (1 + len(above[node])) * _nbytes([node]):
+        return True
+    read.update({top: read[top] - {node} | sources for top in above[node]})
+    few |= summed
+    return False
 
 
-def _is_summed(sweep: Sweep, node: Node) -> bool:
-    readers = sweep.readers.get(node, [])
-    return bool(readers) and all(r.op is Op.SUM for r, _ in readers)
+def _sources(sweep: Sweep, node: Node, again: int) -> frozenset[Node]:
+    """What a value is made of by at most so many operations per element: of what is stored, and of
+    fewer elements that take more. None if there is no such thing."""
+    spent, seen, out, pending = 0, {node}, set[Node](), [node]
+    while pending:
+        n = pending.pop()
+        spent += sweep.flops[n]
+        for source in (r.source for r in n.reads if r.source not in seen):
+            seen.add(source)
+            stored = source not in sweep.cones or source in sweep.cuts
+            if stored or _is_summary(sweep, source, node, again):
+                out.add(source)
+            else:
+                pending.append(source)
+    return frozenset(out) if spent <= again * node.size else frozenset()
 
 
-def _selects(node: Node) -> bool:
-    return node.op is Op.MUL and node.operands[0].dtype is DType.BOOL
+def _is_summary(sweep: Sweep, source: Node, node: Node, again: int) -> bool:
+    """Fewer elements, each of which takes more than what is done again."""
+    few = source.size < node.size and source not in sweep.inner
+    return few and per_element(sweep, sweep.cones[source], source.size) > again
 
 
-def _summand(node: Node) -> Node | None:
-    reads = node.reads
-    return reads[0].source if node.op is Op.SUM and reads else None
+def _nbytes(nodes: Iterable[Node]) -> int:
+    return sum(n.size * n.dtype.nbytes for n in nodes)
 
 
-def _flops(sweep: Sweep, node: Node) -> int:
-    """Operations of a node; a sum that selects is expected to become a load."""
-    if node in sweep.products:
-        return 0
-    summand = _summand(node)
-    if node.reduced and not (summand and _selects(summand)):
-        return 2 * node.points
-    return node.size
+def _above(sweep: Sweep, node: Node) -> set[Node]:
+    """The stored values that are made of it."""
+    out, seen, pending = set[Node](), {node}, [node]
+    while pending:
+        for reader, _ in sweep.readers.get(pending.pop(), []):
+            if reader in sweep.cuts:
+                out.add(reader)
+            elif reader not in seen:
+                seen.add(reader)
+                pending.append(reader)
+    return out
 
 
-def _is_linear(sweep: Sweep, product: Node) -> bool:
-    return any(r.source in sweep.constant for r in product.reads)
-
-
-def _cone(sweep: Sweep, node: Node) -> Cone:
-    """The cone of a node from those of its operands; stored values have empty ones."""
-    sources = [r.source for r in node.reads]
-    below = [sweep.cones[s] for s in sources if s in sweep.cones and s not in sweep.cuts]
-    product = node in sweep.products and not _selects(node)
-    summand = _summand(node)
-    sizes = [0 if node in sweep.inner else node.size]
-    if summand not in sweep.inner:
-        sizes += [c.largest for c in below] + [s.size for s in sources if s not in sweep.inner]
-    return Cone(
-        nodes=frozenset({node}).union(*(c.nodes for c in below)),
-        depth=1 + max((c.depth for c in below), default=0),
-        largest=max(1, *sizes),
-        linear=any(c.linear for c in below) or (product and _is_linear(sweep, node)),
-        contracts=any(c.contracts for c in below) or product,
-        function=any(c.function for c in below) or node.op in FUNCTIONS,
-        read=_outside(sweep, sources).union(*(c.read for c in below)),
-    )
-
-
-def _outside(sweep: Sweep, sources: Iterable[Node]) -> frozenset[Node]:
-    return frozenset(s for s in sources if s not in sweep.cones or s in sweep.cuts)
-
-
-# ---- where to cut
+def _likeness(sweep: Sweep, node: Node) -> Hashable:
+    """Equal for nodes that look the same from nearby, wherever they begin and end."""
+    read = tuple((r.source.shape, r.source.dtype) for r in node.reads)
+    readers = Counter((r.op, r.shape, r.dtype) for r, _ in sweep.readers.get(node, []))
+    return node.op, node.shape, node.dtype, read, frozenset(readers.items())
 
 
 def _compared(sweep: Sweep) -> set[Node]:
@@ -199,7 +218,7 @@ def _rounds(node: Node) -> bool:
         return any(r.dtype.is_float and r.dtype.nbytes > node.dtype.nbytes for r in node.reads)
     if node.op is Op.MUL and node.dtype.is_float:
         sign = any(isinstance(o, Scalar) and abs(o.value) == 1 for o in node.operands)
-        return not (sign or _selects(node))
+        return not (sign or selects(node))
     return node.dtype.is_float and node.op is not Op.MAX
 
 
@@ -213,134 +232,3 @@ def _reaches(other: Read, one: Read) -> bool:
         seen.update(more)
         pending += more
     return one.source in seen and any(n.reduced for n in seen)
-
-
-def _cut(sweep: Sweep) -> None:
-    """One forward sweep: cut every value whose cone asks for it."""
-    for node in sweep.nodes:
-        sweep.cones[node] = cone = _cone(sweep, node)
-        if node not in sweep.cuts and node not in sweep.inner and _is_cut(sweep, node, cone):
-            sweep.cuts.add(_stored(node))
-            sweep.cones[node] = _cone(sweep, node)
-
-
-def _stored(node: Node) -> Node:
-    """The value, or what it only widens, and maybe scales: that takes less memory, and a cast costs
-    nothing."""
-    for read in node.reads if node.op in (Op.CONTIGUOUS, Op.MUL) else []:
-        same = read.index == tuple(map(axis, node.axes)) and read.source.shape == node.shape
-        if not same or read.bounds:
-            continue
-        if node.op is Op.MUL:
-            if read.source.op is Op.CONTIGUOUS and (found := _stored(read.source)) != read.source:
-                return found
-        elif read.source.dtype.nbytes < node.dtype.nbytes and not read.source.is_leaf:
-            return read.source
-    return node
-
-
-def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:
-    reductions = sum(n.reduced is not None for n in cone.nodes)
-    if cone.depth > DEPTH or len(cone.nodes) > NODES or reductions > REDUCTIONS:
-        return True
-    readers = sweep.readers.get(node, [])
-    heavy = _per_element(sweep, cone, cone.largest) > HEAVY
-    views = {_view(read.index) for _, read in readers}
-    if (heavy or cone.contracts) and len(views) > 1:
-        return True  # each view would compute it again
-    if not reductions and _is_table(sweep, node, cone):
-        return True  # each reader would compute it again
-    if cone.contracts and any(read.bounds for _, read in readers):
-        return True  # padding belongs to the reader
-    if cone.contracts and any(r.points < node.size for r, _ in readers) and _has_phases(cone):
-        return True  # what is left may not have whole phases
-    if reductions and any(_repeats(reader, read.index) for reader, read in readers):
-        return True  # neighbouring points would compute it again
-    if cone.contracts and node not in sweep.constant:
-        factors = [r for r, _ in readers if r in sweep.products and not _selects(r)]
-        if any(cone.linear or _is_linear(sweep, r) for r in factors):
-            return True  # an operand of a contraction that can be read ready-made
-    if heavy and any(r in sweep.products or r.points > node.size for r, _ in readers):
-        return True  # every point of the larger reader would compute it again
-    return heavy and len(readers) > 1 and not _joins(sweep, node) and _is_reduced(sweep, node)
-
-
-def _is_table(sweep: Sweep, node: Node, cone: Cone) -> bool:
-    """Functions of few values or of indices, read more often than there are elements: angles of
-    positions, for every head, row and layer."""
-    read = sum(s.size for s in cone.read if s not in sweep.constant)
-    often = sum(r.points for r, _ in sweep.readers.get(node, [])) >= SPREAD * node.size
-    return cone.function and often and SPREAD * read <= node.size
-
-
-def _has_phases(cone: Cone) -> bool:
-    """Is something read for every second, third, .. point only?"""
-    bounds = (b for n in cone.nodes for r in n.reads for b in r.bounds)
-    return any(b.index.kind == "mod" for b in bounds)
-
-
-def _per_element(sweep: Sweep, cone: Cone, elements: int) -> float:
-    return sum(sweep.flops[n] for n in cone.nodes) / max(elements, 1)
-
-
-def _view(index: View) -> View:
-    """The indices with axes numbered by first visit, to compare readers with other names."""
-    axes = [e for e in subterms(*index) if e.kind == "axis"]
-    names = {a: axis(f"x{n}") for n, a in enumerate(axes)}
-    return tuple(substitute(i, names) for i in index)
-
-
-def _repeats(reader: Node, index: View) -> bool:
-    """Whether points along the mentioned axes read the same element (windows, ``h // 4``)."""
-    atoms = [a for i in index for a in linear(i)[1]]
-    if any(a.kind != "axis" for a in atoms):
-        rests = {name for a in atoms if a.kind == "mod" for name in a.free}
-        return any(a.kind == "div" and not a.free <= rests for a in atoms)
-    mentioned = {a: n for a, n in reader.loops if any(a in i.free for i in index)}
-    return not is_injective(index, mentioned, {})
-
-
-def _joins(sweep: Sweep, node: Node) -> bool:
-    """Whether its readers all lead to one elementwise value of the same size."""
-    pending = {r for r, _ in sweep.readers.get(node, [])}
-    for first in (n for n in sweep.nodes if n in pending):
-        if not _is_plain(sweep, first, node):
-            return False
-        if len(pending) == 1:
-            return True
-        pending.remove(first)
-        pending |= {r for r, _ in sweep.readers.get(first, [])}
-    return False
-
-
-def _is_plain(sweep: Sweep, reader: Node, node: Node) -> bool:
-    same = reader not in sweep.inner and reader.size == node.size
-    return same and reader.reduced is None
-
-
-def _is_reduced(sweep: Sweep, node: Node) -> bool:
-    """Whether an elementwise path of the same size leads into a reduction."""
-
-    def readers(n: Node) -> list[Node]:
-        return [r for r, _ in sweep.readers.get(n, [])]
-
-    path = reachable([node], lambda n: [r for r in readers(n) if _is_plain(sweep, r, node)])
-    return any(r.reduced for n in path for r in readers(n))
-
-
-def _shared(sweep: Sweep, again: int) -> set[Node]:
-    """Values that several regions would compute, as far down as possible."""
-    reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
-    out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
-    for node in reversed(sweep.nodes):
-        readers = [r for r, _ in sweep.readers.get(node, [])]
-        above = {r if r in sweep.cuts or r in out else reach[r] for r in readers}
-        reach[node] = above.pop() if len(above) == 1 else None
-        several = readers and reach[node] is None
-        if (
-            several
-            and node not in known
-            and _per_element(sweep, sweep.cones[node], node.size) > again
-        ):
-            out.add(_stored(node))
-    return out
