@@ -330,7 +330,7 @@ HOW = {"": {}, "sm_90a": {"LUMC_PTX": "compute_90a"}, "fused": {"LUMC_PTX_FUSED"
 # Every family and the samples; steps of training, whole networks, 500 random schedules.
 COUNTED = ("gpu_kernels", "warpgroups", "split", "gpu_states", "models", "gpu_samples")
 COUNTED += ("ptx_models", "ptx_schedules")
-OTHERS = "random_schedules or exported or long_ones"  # of their tests
+OTHERS = "random_schedules or exported or long_ones or gpt"  # of their tests
 
 
 def launches(files: Sequence[str], *words: str, **env: str) -> int:
@@ -355,6 +355,13 @@ def launches(files: Sequence[str], *words: str, **env: str) -> int:
 def test_tests_of_kernels(file: str, how: str) -> None:
     """Those of the emulator, for sm_80; warpgroups are for sm_90a anyhow."""
     assert launches([file], **HOW[how])
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1000)
+def test_a_gpt_learns() -> None:
+    """The longest of the samples, as all others in the test below."""
+    assert launches(["gpu_samples"], "-k", "gpt", LUMC_FUZZ="1")
 
 
 @pytest.mark.deep

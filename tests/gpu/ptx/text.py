@@ -139,10 +139,11 @@ def _routines(text: str) -> tuple[dict[str, _Routine], str]:
 def _closing(text: str, at: int) -> int:
     """Behind the brace that closes the one before ``at``."""
     depth = 1
-    while depth:
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        at += 1
-    return at
+    for m in re.finditer(r"[{}]", text[at:]):
+        depth += 1 if m[0] == "{" else -1
+        if not depth:
+            return at + m.end()
+    raise PtxError("a brace is not closed")
 
 
 def _parameter(text: str) -> tuple[str, int]:
@@ -166,8 +167,9 @@ def _variable(text: str) -> tuple[str, Variable]:
 
 def statements(text: str) -> Iterator[str]:
     """What ends with a semicolon, labels with their colon, and braces of a scope."""
-    now, depth = "", 0
-    for c in text:
+    now, depth, at = "", 0, 0
+    for m in re.finditer(r"[;:{}]", text):
+        now, c, at = now + text[at : m.start()], m[0], m.end()
         if c in "{}" and not now.strip() and not depth:
             yield c
             continue
@@ -178,21 +180,20 @@ def statements(text: str) -> Iterator[str]:
             now = ""
         else:
             now += c
-    if now.strip():
-        raise PtxError(f"not known: {now.strip()[:80]}")
+    if now := (now + text[at:]).strip():
+        raise PtxError(f"not known: {now[:80]}")
 
 
 def split(text: str) -> list[str]:
     """Between the commas that are in no bracket."""
-    out, depth, now = [], 0, ""
-    for c in text:
-        depth += (c in "{[(") - (c in "}])")
-        if c == "," and not depth:
-            out.append(now.strip())
-            now = ""
-        else:
-            now += c
-    return [*out, now.strip()] if now.strip() else out
+    out, depth, start = [], 0, 0
+    for m in re.finditer(r"[,{}\[\]()]", text):
+        depth += (m[0] in "{[(") - (m[0] in "}])")
+        if m[0] == "," and not depth:
+            out.append(text[start : m.start()].strip())
+            start = m.end()
+    last = text[start:].strip()
+    return [*out, last] if last else out
 
 
 class _Body:
@@ -263,7 +264,10 @@ class _Body:
                 self.entry.registers[self.declared(n)] = m[1]
 
     def meant(self, name: str) -> str:
-        return next((s[name] for s in reversed(self.scopes) if name in s), name)
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return name
 
     def instruction(self, s: str) -> None:
         guard, negated = "", False
