@@ -22,7 +22,7 @@ test: setup
 	+$(MAKE) --no-print-directory -j 2 suite checks
 
 suite: setup
-	$(BIN)/python -m pytest -n $(TESTS) --dist worksteal
+	$(BIN)/python -m pytest -n $(TESTS) --dist worksteal --durations=30
 
 checks: lint types lines
 

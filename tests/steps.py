@@ -28,7 +28,10 @@ def _tracer() -> ctypes.CDLL:
 def steps(work: Callable[[], object]) -> int:
     """Lines that ``work`` runs in this thread, those of comprehensions, generators and libraries
     included. It starts with empty caches."""
-    for known in gc.get_objects():
+    gc.unfreeze()  # what is frozen is in no list
+    every = gc.get_objects()
+    gc.freeze()
+    for known in every:
         if isinstance(known, functools._lru_cache_wrapper) and known is not _tracer:
             known.cache_clear()
     tracer = _tracer()

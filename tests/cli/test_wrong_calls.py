@@ -4,6 +4,7 @@ out, and leaves no file."""
 import os
 import shlex
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -299,6 +300,7 @@ def test_a_wrong_call_is_one_message_with_a_way_out(
     made: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     monkeypatch.chdir(made)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python's own, of the user's script
     before = sorted(os.listdir())
     exit, code, *args = shlex.split(call.replace("FAR", FAR))
     result = CliRunner().invoke(commands, args, standalone_mode=False)

@@ -187,7 +187,7 @@ def test_sequences_of_files(tmp_path: Any) -> None:
     onnx.save(parsed(text), tmp_path / "m.onnx")
     with pytest.raises(lumc.Error) as e:
         import_onnx(tmp_path / "m.onnx")
-    assert "a sequence as an input; run it by lumc.onnx_backend" in e.value.fix
+    assert "an input of type sequence, not a tensor; run it by lumc.onnx_backend" in e.value.fix
     text = "(float[4] x) => (seq(float[2]) y) { s = Constant<value_int=2>() "
     onnx.save(parsed(text + " y = SplitToSequence (x, s) }"), tmp_path / "m.onnx")
     outputs = import_onnx(tmp_path / "m.onnx").graph().entries[0].outputs

@@ -53,6 +53,8 @@ class Sweep:
 
 
 def prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
+    """What an entry computes for these results, without any cut; ``pieces`` in the place of what is
+    made of them."""
     used = reachable(results, lambda n: pieces.get(n) or [r.source for r in n.reads])
     nodes = (n for n in entry.nodes if n in used and isinstance(n.op, Op))
     sweep = Sweep([each for n in nodes for each in pieces.get(n, [n])], set())
@@ -89,6 +91,7 @@ def _is_summed(sweep: Sweep, node: Node) -> bool:
 
 
 def selects(node: Node) -> bool:
+    """Is it a product with a bool?"""
     return node.op is Op.MUL and node.operands[0].dtype is DType.BOOL
 
 
@@ -211,6 +214,7 @@ def _has_phases(cone: Cone) -> bool:
 
 
 def per_element(sweep: Sweep, cone: Cone, elements: int) -> float:
+    """Operations of a cone for each of so many elements."""
     return sum(sweep.flops[n] for n in cone.nodes) / max(elements, 1)
 
 
