@@ -80,6 +80,27 @@ def test_every_smaller_graph_is_legal() -> None:
         assert len(small.entries[0].nodes) == 1 and not small.states and not small.weights
 
 
+UPDATES = """lumc graph 1
+state s f32[4]
+input x f32[4]
+
+t f32[a:4] = add x[a], s[a]
+u = update s[a] = t[a]
+w f32[a:4] = mul u[a], x[a]
+
+output y = w
+update s[a] = w[a]
+"""
+
+
+def test_an_update_keeps_a_value_to_write() -> None:
+    def fails(smaller: Graph) -> bool:
+        return any(n.op == "update" for e in smaller.entries for n in e.nodes)
+
+    (entry,) = Search(parse_graph(UPDATES), fails).run().entries
+    assert [n.op for n in entry.nodes] == [entry.nodes[0].op, "update"] and not entry.outputs
+
+
 def texts_file() -> str:
     return f'file "weights.safetensors" size 8 sha256 {"0" * 64}'
 

@@ -95,7 +95,7 @@ def legal(graph: Graph) -> Graph | None:
     try:
         again = parse_graph(print_graph(pruned(graph)))
         verify_graph(again)
-    except (LumcError, KeyError, ValueError):
+    except (LumcError, LookupError, ValueError):
         return None
     return again
 
