@@ -103,7 +103,8 @@ def _regions(
     inputs = frozenset(cuts).union(pieces, exchanged(entry))
     found, torn = list[Found](), dict[Node, None]()
     part = {p.node: p for each in pieces.values() for p in each}
-    writes, whole = list(enumerate(entry.writes)), {n for _, n in entry.outputs}
+    writes = [(i, u) for i, u in enumerate(entry.writes) if u.value.size]  # others do nothing
+    whole = {n for _, n in entry.outputs}
     pending = deque[tuple[Node, int | None]]((n, None) for n in cuts if n not in in_place)
     pending += ((u.value, i) for i, u in writes)
     while pending:

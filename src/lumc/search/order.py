@@ -125,10 +125,12 @@ def _edges(entry: Entry, found: Sequence[Found | Exchange]) -> list[set[int]]:
 
 
 def chains_of(entry: Entry) -> dict[Node, list[int]]:
-    """The updates of every state, in order, by their places among all of the entry."""
+    """The updates of every state, in order, by their places among all of the entry. Those without
+    elements do nothing, and are not among them."""
     out = dict[Node, list[int]]()
     for i, u in enumerate(entry.writes):
-        out.setdefault(u.state, []).append(i)
+        if u.value.size:
+            out.setdefault(u.state, []).append(i)
     return out
 
 
@@ -136,7 +138,7 @@ def versions_of(entry: Entry) -> dict[Node, int]:
     """Of every updated state that is a node, by how many updates."""
     out, count = dict[Node, int](), dict[Node, int]()
     for n in (n for n in entry.nodes if n.op == "update"):
-        out[n] = count[n.home] = count.get(n.home, 0) + 1
+        out[n] = count[n.home] = count.get(n.home, 0) + bool(n.write.value.size)
     return out
 
 
@@ -180,7 +182,7 @@ def refuse(entry: Entry, found: Iterable[Found]) -> NoReturn:
 def values_in_place(entry: Entry) -> set[Node]:
     """Values that an update writes, and nothing else needs: they are computed into the state. What
     a collective makes is none of them."""
-    count = Counter(u.value for u in entry.writes)
+    count = Counter(u.value for u in entry.writes if u.value.size)
     needed = {n for _, n in entry.outputs}
     needed |= {r.source for n in entry.nodes if not n.is_leaf for r in n.reads}
     made = (n for n, times in count.items() if times == 1 and not n.is_leaf and n not in needed)
