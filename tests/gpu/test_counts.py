@@ -172,7 +172,7 @@ MUTANTS = {
     "what does not change is made in every round": ("/ self.outside(e, op)", "/ 1"),
     "products that are summed are apart": ("kids += [(e,) for e in summed]", ""),
     "threads that meet add nothing": ("f32=(n + meets) * is_sum", "f32=n * is_sum"),
-    "what changes is made once": ("and names.isdisjoint(self.stored[a])", ""),
+    "what changes is made once": (" | {a for a, made in self.stored.items() if names & made}", ""),
     "stores are not seen": ("[*reads(step), *stores_of(step)]", "reads(step)"),
 }
 

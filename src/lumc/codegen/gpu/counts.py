@@ -230,8 +230,8 @@ class Counter:
         every = [e for e in subterms(*terms) if e.kind not in INDEX_KINDS]
         kids = [e.kids for e in every if e.kind == "bin" and e.attr[0] == "add"]
         kids += [(e,) for e in summed]
-        is_product = lambda e: e.kind == "bin" and e.attr[0] == "mul"  # noqa: E731
-        fused = {next(filter(is_product, of), None) for of in kids}
+        products = {e for e in every if e.kind == "bin" and e.attr[0] == "mul"}
+        fused = {next(filter(products.__contains__, of), None) for of in kids}
         total = NOTHING
         for e in every:
             if e.kind not in ("un", "bin") or e in fused or not dtype(e).is_float:
@@ -247,8 +247,9 @@ class Counter:
         names = {k.attr[0] for k in subterms(e) if k.kind == "load"}
         if any(t.memory == "shared" for n, t in self.d.tiles.items() if n in names):
             return 1
-        fixed = lambda a: a not in moving(e, op) and names.isdisjoint(self.stored[a])  # noqa: E731
-        return prod(self.around[a] for a in takewhile(fixed, reversed(self.around)))
+        changed = moving(e, op) | {a for a, made in self.stored.items() if names & made}
+        inner = takewhile(lambda a: a not in changed, reversed(self.around))
+        return prod(self.around[a] for a in inner)
 
     # ---- accesses
 
