@@ -50,6 +50,7 @@ class Sweep:
     inner: set[Node] = field(default_factory=set)  # products and their partial sums
     flops: dict[Node, int] = field(default_factory=dict)
     cones: dict[Node, Cone] = field(default_factory=dict)
+    late: set[Node] = field(default_factory=set)  # what makes stored values that are read late
 
 
 def prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:

@@ -30,6 +30,8 @@ from lumc.search.cones import (
 )
 
 SWEEPS = 8
+LATE = 8 << 20  # bytes stored before a value is read: caches of a core hold less; a guess
+MORE = 16  # operations per element that take no longer than to read such a value; a guess
 COPIED = 8  # operations per element that such a copy takes; a guess
 ABOVE = 32  # nodes on the way from a value to what it is compared with, at most; a guess
 BASES = 8  # rounded values that a compared one is picked from, at most; else it is stored itself
@@ -70,6 +72,7 @@ def _cuts(sweep: Sweep, asked: Set[Node], again: int) -> set[Node]:
     sweep.cuts = {*asked}
     cut(sweep)
     _store_shared(sweep, again)
+    sweep.late = _read_late(sweep)
     _take_back(sweep, sweep.cuts - asked - sweep.constant, again)
     _store_shared(sweep, again)
     return sweep.cuts
@@ -108,7 +111,7 @@ def _shared(sweep: Sweep, again: int) -> set[Node]:
         reach[node] = above.pop() if len(above) == 1 else None
         if readers and reach[node] is None and node not in known:
             spent = per_element(sweep, sweep.cones[node], node.size)
-            if spent + COPIED * is_factor(sweep, node) > again:
+            if spent + COPIED * is_factor(sweep, node) > _limit(sweep, node, again):
                 out.add(stored_of(node))
     return out
 
@@ -116,7 +119,7 @@ def _shared(sweep: Sweep, again: int) -> set[Node]:
 def _take_back(sweep: Sweep, cuts: Set[Node], again: int) -> None:
     """Of these ``cuts``, store no more what regions make of what else is stored with little work,
     each for itself, and without more bytes to read. Products read their operands ready-made."""
-    above = {n: _above(sweep, n) for n in cuts if not is_factor(sweep, n)}
+    above = {n: _above(sweep, n) for n in cuts if n in sweep.late or not is_factor(sweep, n)}
     read = {n: cone.read for n, cone in sweep.cones.items() if n in sweep.cuts}
     before, few = Before(), set[Node]()
     sweep.cuts = sweep.cuts - above.keys()
@@ -149,6 +152,21 @@ def _stays(
     return False
 
 
+def _read_late(sweep: Sweep) -> set[Node]:
+    """What makes stored values that are read when much else has been stored since: on the way back
+    of a gradient."""
+    order = [n for n in sweep.nodes if n in sweep.cuts]
+    last = {s: i for i, n in enumerate(order) for s in sweep.cones[n].read}
+    stored = [0, *accumulate(_nbytes([n]) for n in order)]
+    late = (n for i, n in enumerate(order) if stored[last.get(n, i)] - stored[i + 1] >= LATE)
+    return {n for each in late for n in sweep.cones[each].nodes}
+
+
+def _limit(sweep: Sweep, node: Node, again: int) -> int:
+    """Operations per element of a value that several regions make, each for itself."""
+    return max(again, MORE) if node in sweep.late else again
+
+
 def _sources(sweep: Sweep, node: Node, again: int) -> frozenset[Node]:
     """What a value is made of by at most so many operations per element: of what is stored, and of
     fewer elements that take more. None if there is no such thing."""
@@ -163,13 +181,15 @@ def _sources(sweep: Sweep, node: Node, again: int) -> frozenset[Node]:
                 out.add(source)
             else:
                 pending.append(source)
-    return frozenset(out) if spent <= again * node.size else frozenset()
+    most = _limit(sweep, node, again) - COPIED * is_factor(sweep, node)
+    return frozenset(out) if spent <= most * node.size else frozenset()
 
 
 def _is_summary(sweep: Sweep, source: Node, node: Node, again: int) -> bool:
     """Fewer elements, each of which takes more than what is done again."""
-    few = source.size < node.size and source not in sweep.inner
-    return few and per_element(sweep, sweep.cones[source], source.size) > again
+    few, most = source.size < node.size, _limit(sweep, node, again)
+    more = per_element(sweep, sweep.cones[source], source.size) > most
+    return few and more and source not in sweep.inner
 
 
 def _nbytes(nodes: Iterable[Node]) -> int:

@@ -19,6 +19,7 @@ from lumc.limits import LEVELS
 from lumc.profile.memory import room_between
 from lumc.search.explore import find_regions
 
+LATE = 1 << 14  # bytes that are much in these graphs
 Layer = Callable[[Tensor], Tensor]
 
 
@@ -89,6 +90,29 @@ def test_what_is_above_a_stored_value_costs_little(step: Entry) -> None:
     stores one more between its products."""
     assert large(step) == ["sum", "exp2", "mul"] * 2 + ["add"]
     assert max(again(step, LEVELS[0]).values()) > 1
+
+
+def test_what_is_read_late_is_made_again(step: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way back makes the powers in a gelu, and what the products read, from what the products
+    gave: few operations, where a value comes from memory. What is read soon is stored as before."""
+    before = room_between(step, find_regions(step))
+    monkeypatch.setattr(regions, "LATE", LATE)
+    assert large(step) == ["sum", "mul"] * 2 + ["add"]
+    assert room_between(step, find_regions(step)) < 0.75 * before
+    assert LEVELS[0] < max(again(step, LEVELS[0]).values()) <= regions.MORE
+
+
+def test_operands_that_are_read_late_are_made_again_by_their_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def products(p: Tensor, q: Tensor) -> list[Tensor]:
+        y = p.exp() * q.sum(1, keepdim=True)
+        between = [y @ p.transpose(0, 1), p.sin(), q.sin(), (p * q).sin(), (p + q).sin()]
+        return [p, q, *between, y.transpose(0, 1) @ q]
+
+    assert stored(products) == ["mul 40"]
+    monkeypatch.setattr(regions, "LATE", LATE)
+    assert stored(products) == ["sum 1"]
 
 
 def stored(made: Callable[[Tensor, Tensor], list[Tensor]], level: int = LEVELS[0]) -> list[str]:
@@ -169,10 +193,15 @@ MUTANTS = [
     ("own in earlier or not sources", "not sources"),
     ("() if any(n.reduced for n in cone.nodes) else cone.read", "cone.read"),
     (" or _is_summary(sweep, source, node, again):", ":"),
-    ("source.size < node.size and", "True and"),
+    ("- stored[i + 1] >= LATE", ">= LATE"),
+    ("max(again, MORE) if node in sweep.late else again", "max(again, MORE)"),
+    ("max(again, MORE) if node in sweep.late", "again if node in sweep.late"),
+    ("n in sweep.late or not is_factor", "not is_factor"),
+    ("for n in sweep.cones[each].nodes}", "for n in [each]}"),
+    ("source.size < node.size,", "True,"),
     ("> (1 + len(above[node])) * _nbytes([node])", "> 1 << 60"),
-    ("+ COPIED * is_factor(sweep, node) > again", "> again"),
-    ("spent <= again * node.size", "True"),
+    ("spent + COPIED * is_factor(sweep, node) > _limit", "spent > _limit"),
+    ("spent <= most * node.size", "True"),
     ("if spent + COPIED", "if COPIED or COPIED"),
     ("cuts, _ = min(found, key=lambda each: each[1])", "cuts, _ = found[-1]"),
 ]
@@ -189,5 +218,8 @@ def test_mutants_die(old: str, new: str, step: Entry, monkeypatch: pytest.Monkey
         test_of_equal_steps_the_same_is_stored()
         test_layers_with_sums_between_are_on_their_own()
         test_where_more_may_be_done_again_less_is_stored()
+        with monkeypatch.context() as patched:
+            test_what_is_read_late_is_made_again(step, patched)
+            test_operands_that_are_read_late_are_made_again_by_their_products(patched)
         for level in LEVELS:
             test_regions_do_again_what_they_may(level, step)

@@ -37,20 +37,28 @@ class Arena:
 
 
 def allocate(values: Iterable[Interval]) -> Arena:
-    """Place the largest values first, each at the lowest free offset of its lifetime."""
-    offsets, most = dict[str, int](), 0
+    """Place the largest values first, each at the lowest free offset of its lifetime. Of equal ones
+    those that begin first, or those that are there last, whichever takes less: of a step of training
+    these are the ones that a way back reads at its end."""
+    largest = sorted(values, key=lambda v: (-v.nbytes, v.first, v.name))
+    latest = sorted(largest, key=lambda v: (-v.nbytes, -v.last))
+    return min(_placed(largest), _placed(latest), key=lambda arena: arena.nbytes)
+
+
+def _placed(order: Iterable[Interval]) -> Arena:
+    offsets, most, sum_of_all = dict[str, int](), 0, 0
     starting, alive = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
-    order = sorted(values, key=lambda v: (-v.nbytes, v.first, v.name))
     for value in order:
         launches = range(value.first, value.last + 1)
         beside = {*alive[value.first], *(span for t in launches[1:] for span in starting[t])}
         offset = _first_gap(sorted(beside), room(value.nbytes))
         span = offset, offset + room(value.nbytes)
         offsets[value.name], most = offset, max(most, span[1])
+        sum_of_all += aligned(value.nbytes)
         starting[value.first].append(span)
         for t in launches:
             alive[t].append(span)
-    return Arena(offsets, most, sum(aligned(v.nbytes) for v in order))
+    return Arena(offsets, most, sum_of_all)
 
 
 def aligned(nbytes: int, to: int = ALIGN) -> int:

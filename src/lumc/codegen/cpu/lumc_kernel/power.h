@@ -1,5 +1,11 @@
 /* ---- powers of two */
 
+/* The least arguments of the functions below. Weak, so that no compiler knows them: gcc would make
+ * two branches of all that follows (-ftree-pre), one of them of constants, and no vectors. Models of
+ * several versions may be linked into one program: no value here ever changes. */
+__attribute__((weak, visibility("hidden"))) const float lumc_least[5] = {
+    -151.0f, -126.0f, -104.0f, -87.3365479f, -127.0f};
+
 /* scale * 2^f for |f| <= 1/2 and a scale of 1 or 2 */
 static inline float lumc_power(float scale, float f)
 {
@@ -16,7 +22,7 @@ static inline float lumc_power(float scale, float f)
  * gets overflow and denormals right. The 254 in the sum is the exponent bias of both. */
 static inline float lumc_exp2_f32(float x)
 {
-    x = -151.0f > x ? -151.0f : x;
+    x = lumc_least[0] > x ? lumc_least[0] : x;
     int32_t n = lumc_bits(x + 12583166.0f);
     n = n < 0x4b40017f ? n : 0x4b40017f;
     float f = x - (lumc_float(n) - 12583166.0f);
@@ -28,7 +34,7 @@ static inline float lumc_exp2_f32(float x)
  * 1.5*2^23 + 126 in the sum gives the exponent of 2^(n-1) */
 static inline float lumc_exp2_ftz_f32(float x)
 {
-    x = -126.0f > x ? -126.0f : x;
+    x = lumc_least[1] > x ? lumc_least[1] : x;
     int32_t n = lumc_bits(x + 12583038.0f);
     n = n < 0x4b4000ff ? n : 0x4b4000ff;
     float f = x - (lumc_float(n) - 12583038.0f);
@@ -49,7 +55,7 @@ static inline float lumc_growth(float scale, float f)
  * product of x and log2(e) would be rounded: at 80 that is 40 ulp of the result */
 static inline float lumc_exp_f32(float x)
 {
-    x = -104.0f > x ? -104.0f : x;
+    x = lumc_least[2] > x ? lumc_least[2] : x;
     int32_t n = lumc_bits(x * 1.44269504f + 12583166.0f);
     n = n < 0x4b40017f ? n : 0x4b40017f;
     float k = lumc_float(n) - 12583166.0f;
@@ -61,7 +67,7 @@ static inline float lumc_exp_f32(float x)
 /* the same; results below 2^-125 may be 0 */
 static inline float lumc_exp_ftz_f32(float x)
 {
-    x = -87.3365479f > x ? -87.3365479f : x;
+    x = lumc_least[3] > x ? lumc_least[3] : x;
     int32_t n = lumc_bits(x * 1.44269504f + 12583038.0f);
     n = n < 0x4b4000ff ? n : 0x4b4000ff;
     float k = lumc_float(n) - 12583038.0f;
@@ -71,7 +77,7 @@ static inline float lumc_exp_ftz_f32(float x)
 /* 2^x for x <= 0; results below 2^-126 are 0 */
 static inline float lumc_decay_f32(float x)
 {
-    x = -127.0f > x ? -127.0f : x;
+    x = lumc_least[4] > x ? lumc_least[4] : x;
     float n = x + 12583039.0f; /* 1.5*2^23 + 127: its low bits are the exponent of 2^n */
     float f = x - (n - 12583039.0f);
     return lumc_power(1.0f, f) * lumc_float((int32_t)((uint32_t)lumc_bits(n) << 23));
