@@ -37,9 +37,9 @@ class Arena:
 
 
 def allocate(values: Iterable[Interval]) -> Arena:
-    """Place the largest values first, each at the lowest free offset of its lifetime. Of equal ones
-    those that begin first, or those that are there last, whichever takes less: of a step of training
-    these are the ones that a way back reads at its end."""
+    """Place the largest values first, each at the lowest free offset of its lifetime. Of equal
+    ones those that begin first, or those that are there last, whichever takes less: of a step of
+    training these are what a way back reads at its end."""
     largest = sorted(values, key=lambda v: (-v.nbytes, v.first, v.name))
     latest = sorted(largest, key=lambda v: (-v.nbytes, -v.last))
     return min(_placed(largest), _placed(latest), key=lambda arena: arena.nbytes)
