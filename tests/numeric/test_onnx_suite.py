@@ -1,9 +1,9 @@
 """The ONNX backend suite through compiled C: what passes, what is refused and why.
 
 A refusal is a clean error with exit code 4; a wrong answer is never accepted. Half of the cases run
-here, with one variant of every region and without optimisation by the C compiler, which takes less
-than half of the time; all of them, as users have them, in ``make test-deep``, which also compares
-docs/onnx-coverage.md.
+here, with one variant of every region after few steps, as one kernel if it can be, and without
+optimisation by the C compiler, which takes a third of the time; all of them, as users have them, in
+``make test-deep``, which also compares docs/onnx-coverage.md.
 """
 
 import os

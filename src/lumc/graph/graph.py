@@ -166,13 +166,14 @@ class Update:
     value: Node
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One graph of a file: nodes in topological order, named outputs, state updates whose result
     no node reads: they come after those that are nodes. A bucket of an entry is that entry, ``of``
     its name, for ``dims`` within these bounds. A run goes through it once for every value of the
     dim that ``repeat`` names, in order, if it names one: states lead from one time to the next.
-    ``parts`` says of outputs, by name, what of them a rank of the mesh has."""
+    ``parts`` says of outputs, by name, what of them a rank of the mesh has. Entries are
+    compared by identity."""
 
     name: str
     inputs: tuple[Node, ...]

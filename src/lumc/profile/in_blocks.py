@@ -8,8 +8,7 @@ from math import prod
 
 from lumc.graph.blockwise import blockwise
 from lumc.graph.graph import Entry, Graph, Node
-from lumc.profile.memory import in_states, room_between
-from lumc.search.explore import find_regions
+from lumc.profile.memory import in_states, regions_of, room_between
 from lumc.search.order import Found
 
 PARTS = (4, 8, 16, 32)  # of the bound, a block takes at most; a guess
@@ -26,10 +25,10 @@ def in_blocks(
     ``limit`` bytes, or those with which they hand on least, and how many; None if that is not less
     than ``room``."""
     given = {*graph.dims, *(n.name for n in (*graph.weights, *graph.states, *entry.inputs))}
-    found, best = find_regions(entry, again), None
+    found, best = regions_of(entry, again), None
     for part in PARTS if room > limit else ():
         made = _made(entry, found, limit // part, given | {n.name for n in entry.nodes})
-        least = room_between(made, find_regions(made, again)) if made is not entry else room
+        least = room_between(made, regions_of(made, again)) if made is not entry else room
         if least < room:
             best, room = (made, least), least
         if least <= limit:

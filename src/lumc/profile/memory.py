@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from lumc.search.translate import Body
 PART = 8  # of the bytes that a plan may take, this part is for scratch memory at most; a guess
 RESULTS = (*results(1), *results(MOST))
 FIX = "a larger --memory, or a smaller batch"
+regions_of = lru_cache(64)(find_regions)  # one entry's are asked for several times in turn
 
 
 class Needs(NamedTuple):
@@ -102,7 +104,7 @@ def fitting(limit: int, make: Callable[[Bounds], Plan]) -> tuple[Plan, Needs, Bo
 
 def between(graph: Graph, again: int) -> int:
     """The bytes of the arena where regions need none for themselves."""
-    return max(room_between(e, find_regions(e, again)) for e in graph.entries)
+    return max(room_between(e, regions_of(e, again)) for e in graph.entries)
 
 
 def room_between(entry: Entry, found: Sequence[Found]) -> int:

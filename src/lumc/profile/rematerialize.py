@@ -24,8 +24,7 @@ from lumc.kernel.target import Target
 from lumc.limits import LEVELS
 from lumc.profile.in_blocks import in_blocks
 from lumc.profile.lifetimes import Schedule, Task, leaner, plain, pruned
-from lumc.profile.memory import FIX, between, in_states, room_between
-from lumc.search.explore import find_regions
+from lumc.profile.memory import FIX, between, in_states, regions_of, room_between
 from lumc.search.order import Found
 
 FEW = 6  # first choices that are counted: what they take need not fall with each; a guess
@@ -80,7 +79,7 @@ def lean(graph: Graph, again: int, limit: int, target: Target) -> Lean:
         if level == BLOCKS:
             found = [_in_blocks(e, graph, again, limit) for e in graph.entries]
         else:
-            cuts = [f.output for e in graph.entries for f in find_regions(e, level)]
+            cuts = [f.output for e in graph.entries for f in regions_of(e, level)]
             if cuts in known:
                 continue
             known.append(cuts)
@@ -101,7 +100,7 @@ def lean(graph: Graph, again: int, limit: int, target: Target) -> Lean:
 def _in_blocks(entry: Entry, graph: Graph, again: int, limit: int) -> tuple[Entry, int]:
     """An entry that hands on at most so many bytes, or fewer than before, as some of its values are
     made in blocks; and how many."""
-    room = room_between(entry, find_regions(entry, again))
+    room = room_between(entry, regions_of(entry, again))
     made = in_blocks(entry, graph, again, limit, room) if can_copy(entry) else None
     return made or (entry, room)
 
@@ -109,9 +108,9 @@ def _in_blocks(entry: Entry, graph: Graph, again: int, limit: int) -> tuple[Entr
 def _told(before: Graph, after: Graph, again: int, level: int) -> Lean:
     old = {n.name for e in before.entries for n in e.nodes}
     new = tuple(n.name for e in after.entries for n in e.nodes if n.name not in old)
-    steps = [s for e in after.entries for s in steps_of(e, find_regions(e, level))]
+    steps = [s for e in after.entries for s in steps_of(e, regions_of(e, level))]
     stored = tuple(dict.fromkeys(s.node.name for s in steps if s.write is None))
-    every = [s for e in before.entries for s in steps_of(e, find_regions(e, again))]
+    every = [s for e in before.entries for s in steps_of(e, regions_of(e, again))]
     more = sum(s.operations for s in steps) / max(sum(s.operations for s in every), 1.0) - 1
     return Lean(after, level, between(after, level), between(before, again), stored, new, more)
 
@@ -129,7 +128,7 @@ def _lean_entry(
     entry: Entry, graph: Graph, again: int, limit: int, target: Target
 ) -> tuple[Entry, int]:
     """An entry that hands on at most so many bytes, or as few as was found; and how many."""
-    best = entry, room_between(entry, find_regions(entry, again))
+    best = entry, room_between(entry, regions_of(entry, again))
     while best[1] > limit and can_copy(entry):
         found = _leaner_entry(best[0], graph, again, limit, target)
         if found is None or found[1] >= best[1]:
@@ -143,10 +142,10 @@ def _leaner_entry(
 ) -> tuple[Entry, int] | None:
     """Of the entries that choices make, each one choice behind the one before, the first that hands
     on at most so many bytes, without choices that are not needed; else the last."""
-    found = find_regions(entry, again)
+    found = regions_of(entry, again)
     steps = steps_of(entry, found, fine=True)
     elsewhere = {n for _, n in entry.outputs} | in_states(entry, found)
-    stored = {f.whole for f in find_regions(entry, LEVELS[-1])}
+    stored = {f.whole for f in regions_of(entry, LEVELS[-1])}
     path, grown = list[Schedule](), grower(entry, graph, steps)
 
     @cache
@@ -155,7 +154,7 @@ def _leaner_entry(
 
     def counted(schedule: Schedule) -> tuple[Entry, int]:
         made = grown(schedule)
-        return made, room_between(made, find_regions(made, again))
+        return made, room_between(made, regions_of(made, again))
 
     def fits(i: int) -> bool:
         return tried(i)[1] <= limit

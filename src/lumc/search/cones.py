@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
 from lumc.graph.graph import Entry, Node, Read, reachable
@@ -25,9 +26,10 @@ View = tuple[Expr, ...]
 Pieces = Mapping[Node, Sequence[Node]]  # of what nodes are made that are not computed as one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cone:
-    """What a value is made of since the last cuts."""
+    """What a value is made of since the last cuts. Compared by identity: of the same it is made
+    once."""
 
     nodes: frozenset[Node] = frozenset()
     depth: int = 0
@@ -51,6 +53,10 @@ class Sweep:
     flops: dict[Node, int] = field(default_factory=dict)
     cones: dict[Node, Cone] = field(default_factory=dict)
     late: set[Node] = field(default_factory=set)  # what makes stored values that are read late
+
+    def __post_init__(self) -> None:
+        """Sweeps follow each other: what they find depends on cuts only by the cones."""
+        self.joined, self.is_cut = cache(partial(_joined, self)), cache(partial(_is_cut, self))
 
 
 def prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
@@ -97,8 +103,7 @@ def selects(node: Node) -> bool:
 
 
 def _summand(node: Node) -> Node | None:
-    reads = node.reads
-    return reads[0].source if node.op is Op.SUM and reads else None
+    return node.reads[0].source if node.op is Op.SUM and node.reads else None
 
 
 def _flops(sweep: Sweep, node: Node) -> int:
@@ -113,8 +118,7 @@ def _flops(sweep: Sweep, node: Node) -> int:
 
 def is_factor(sweep: Sweep, node: Node) -> bool:
     """Does a product read it that does not select?"""
-    readers = (r for r, _ in sweep.readers.get(node, []))
-    return any(r in sweep.products and not selects(r) for r in readers)
+    return any(r in sweep.products and not selects(r) for r, _ in sweep.readers.get(node, []))
 
 
 def _is_linear(sweep: Sweep, product: Node) -> bool:
@@ -123,13 +127,17 @@ def _is_linear(sweep: Sweep, product: Node) -> bool:
 
 def _cone(sweep: Sweep, node: Node) -> Cone:
     """The cone of a node from those of its operands; stored values have empty ones."""
-    sources = [r.source for r in node.reads]
-    below = [sweep.cones[s] for s in sources if s in sweep.cones and s not in sweep.cuts]
+    sources = (r.source for r in node.reads)
+    return sweep.joined(node, *(s if s in sweep.cuts else sweep.cones.get(s, s) for s in sources))
+
+
+def _joined(sweep: Sweep, node: Node, *sources: Node | Cone) -> Cone:
+    below = [c for c in sources if isinstance(c, Cone)]
     product = node in sweep.products and not selects(node)
-    summand = _summand(node)
     sizes = [0 if node in sweep.inner else node.size]
-    if summand not in sweep.inner:
-        sizes += [c.largest for c in below] + [s.size for s in sources if s not in sweep.inner]
+    if _summand(node) not in sweep.inner:
+        read = (r.source for r in node.reads)
+        sizes += [c.largest for c in below] + [s.size for s in read if s not in sweep.inner]
     return Cone(
         nodes=frozenset({node}).union(*(c.nodes for c in below)),
         depth=1 + max((c.depth for c in below), default=0),
@@ -137,12 +145,8 @@ def _cone(sweep: Sweep, node: Node) -> Cone:
         linear=any(c.linear for c in below) or (product and _is_linear(sweep, node)),
         contracts=any(c.contracts for c in below) or product,
         function=any(c.function for c in below) or node.op in FUNCTIONS,
-        read=_outside(sweep, sources).union(*(c.read for c in below)),
+        read=frozenset(s for s in sources if isinstance(s, Node)).union(*(c.read for c in below)),
     )
-
-
-def _outside(sweep: Sweep, sources: Iterable[Node]) -> frozenset[Node]:
-    return frozenset(s for s in sources if s not in sweep.cones or s in sweep.cuts)
 
 
 # ---- where to cut
@@ -154,7 +158,7 @@ def cut(sweep: Sweep, stays: Callable[[Node], bool] = lambda n: False) -> None:
         sweep.cones[node] = cone = _cone(sweep, node)
         if node in sweep.cuts or node in sweep.inner:
             continue
-        if stays(node) or _is_cut(sweep, node, cone):
+        if stays(node) or sweep.is_cut(node, cone):
             sweep.cuts.add(stored_of(node))
             sweep.cones[node] = _cone(sweep, node)
 
@@ -250,8 +254,7 @@ def _joins(sweep: Sweep, node: Node) -> bool:
 
 
 def _is_plain(sweep: Sweep, reader: Node, node: Node) -> bool:
-    same = reader not in sweep.inner and reader.size == node.size
-    return same and reader.reduced is None
+    return reader not in sweep.inner and reader.size == node.size and reader.reduced is None
 
 
 def _is_reduced(sweep: Sweep, node: Node) -> bool:

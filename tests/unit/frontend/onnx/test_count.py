@@ -54,15 +54,20 @@ def chosen(folder: Path, feed: dict, most: int, said: dict, centred: int = 0) ->
     return folder / "m.onnx", onnxruntime(folder / "m.onnx", feed)[0]
 
 
-@pytest.mark.parametrize("centred", [0, 1])
-@pytest.mark.parametrize(("n", "b", "c", "most", "said"), [
+SAID = [
     (9, 1, 1, 5, {"overlap": 0.5, "score": 0.3}),
     (20, 2, 3, 4, {"overlap": 0.3, "score": None}),
     (30, 2, 2, 99, {"overlap": 0.6, "score": 0.2}),
     (12, 1, 2, 12, {"overlap": None, "score": None}),
     (12, 1, 2, 12, {"overlap": 0.0, "score": 0.5}),
+]
+
+
+# how boxes are written, and scores that are alike, are the same for many boxes and for few
+@pytest.mark.parametrize(("n", "b", "c", "most", "said", "centred", "alike"), [
+    pytest.param(*s, centred, alike, marks=[pytest.mark.deep] * (s[0] > 12 and centred + alike > 0))
+    for s in SAID for centred in (0, 1) for alike in (False, True)
 ])  # fmt: skip
-@pytest.mark.parametrize("alike", [False, True])
 def test_boxes(
     n: int, b: int, c: int, most: int, said: dict, centred: int, alike: bool, tmp_path: Path
 ) -> None:
