@@ -4,6 +4,7 @@ float64, and by clang for every architecture, without spills."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -119,12 +120,13 @@ def compiler() -> hip.Compiler:
         pytest.skip(f"{e.what} (Debian: apt install clang-19 lld-19)")
 
 
-def images(cases: list[Case], target: Target, folder: Path) -> dict[str, dict[str, hip.Figures]]:
+def images(
+    cases: list[Case], target: Target, folder: Path, archs: Sequence[str]
+) -> dict[str, dict[str, hip.Figures]]:
     """What clang says of the kernels k0, k1, .. by architecture."""
     source, _ = together([dealt(k, s, target) for k, s in cases])
     (folder / "lumc_hip.h").write_text(header_of("hip"))
     (folder / "kernels.hip").write_text(source)
-    archs = hip.IMAGES[target.arch]
     hip.compile_images(compiler(), folder, "kernels.hip", archs)
     return {a: hip.figures((folder / f"kernels.{a}.hsaco").read_bytes()) for a in archs}
 
@@ -142,10 +144,23 @@ def large() -> list[Kernel]:
 
 @pytest.mark.parametrize("target", [WIDE, NARROW, NEW], ids=lambda t: t.arch)
 def test_images_without_spills(target: Target, tmp_path: Path) -> None:
-    """All families, as they are planned when nothing is searched."""
-    cases = [(k, first_guess(k, target)) for k in (*middle(), *large())]
+    """Where registers are full, as it is planned when nothing is searched."""
+    without_spills(large(), target, tmp_path, hip.IMAGES[target.arch][:1])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("target", [WIDE, NARROW, NEW], ids=lambda t: t.arch)
+def test_all_images_without_spills(target: Target, tmp_path: Path) -> None:
+    """All families, for every architecture."""
+    without_spills([*middle(), *large()], target, tmp_path, hip.IMAGES[target.arch])
+
+
+def without_spills(
+    kernels: Sequence[Kernel], target: Target, folder: Path, archs: Sequence[str]
+) -> None:
+    cases = [(k, first_guess(k, target)) for k in kernels]
     assert target.gpu
-    for arch, figures in images(cases, target, tmp_path).items():
+    for arch, figures in images(cases, target, folder, archs).items():
         assert set(figures) == {f"k{i}" for i in range(len(cases))}
         for i, (k, _) in enumerate(cases):
             found = figures[f"k{i}"]
