@@ -17,7 +17,7 @@ import numpy as np
 import gpu_launching
 import launching
 from drawing import random_schedule
-from kernels import QUICK, native
+from kernels import PLAIN, native
 from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
 from lumc.graph.graph import Graph, Node, Operand, Read
@@ -42,8 +42,8 @@ RUNS = 3  # with noise
 SLACK = 8  # how much larger than the noise an error may be
 LIMITS = Limits(nodes=1500, iterations=10, seconds=100.0)  # time never ends it: deterministic
 PARTS = (1, 2)
-# loops are vectorised by both; deep tests compile as users do, and those of bundles
-FLAGS = KERNEL_FLAGS if os.environ.get("LUMC_FUZZ") else QUICK
+# deep tests compile as users do, and those of bundles; what C leaves open is for sanitizers
+FLAGS = KERNEL_FLAGS if os.environ.get("LUMC_FUZZ") else PLAIN
 
 
 class Noisy(oracle.Run):
@@ -232,7 +232,7 @@ def with_random_schedules(plan: Plan, seed: int) -> Plan:
 
 
 def check_compiled(folder: Path, cases: Sequence[Case], plans: Sequence[Plan]) -> list[Code]:
-    """The code of plans, optimised, in this process, in one part and in two."""
+    """The code of plans in this process, in one part and in two."""
     codes = [generated(c, p) for c, p in zip(cases, plans, strict=True)]
     folder.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=folder))  # a loaded library is known by its path

@@ -76,7 +76,7 @@ def as_one(space: Space) -> Plan:
 WHOLE = How()
 # few steps to one variant of a region, not cut, and no optimisation: all passes, in a third of the
 # time
-SHORT = How(replace(LIMITS, variants=1, iterations=2), tuple(PLAIN), as_one)
+SHORT = How(replace(LIMITS, variants=1, iterations=3), tuple(PLAIN), as_one)
 
 
 @dataclass(frozen=True)

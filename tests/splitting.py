@@ -11,6 +11,7 @@ from lumc.kernel.target import Target
 from lumc.profile.choose import estimate
 from lumc.report.derivation import variant_of
 from lumc.search import search
+from lumc.search.saturate import Limits
 from zoo import build
 
 
@@ -55,9 +56,9 @@ def slow(target: Target, processors: int = 24) -> Target:
     return replace(target, bandwidth=target.bandwidth / 2e4, gflops=target.gflops / 2e4, gpu=gpu)
 
 
-def laws(graph: Graph, target: Target) -> list[str]:
+def laws(graph: Graph, target: Target, limits: Limits | None = None) -> list[str]:
     """Those that split kernels of the chosen program."""
-    space = search(graph, target, inside=True)
+    space = search(graph, target, limits, inside=True)
     plan, (region,) = estimate(space), space.regions
     variant, found = variant_of(region, plan.regions[region.key], target)
     assert variant is not None

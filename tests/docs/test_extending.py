@@ -47,12 +47,27 @@ def test_there_are_four_examples_and_a_choice_takes_four_files() -> None:
     assert len(parts(choice)) == 3  # and its test
 
 
-@pytest.mark.parametrize(("file", "name", "diff"), EXAMPLES, ids=lambda x: str(x)[:40])
+def files_without(diff: str) -> dict[str, str]:
+    """The files that a diff shows, as they would be without it."""
+    paths = [(re.findall(r"--- a/(\S+)", part)[0], part) for part in parts(diff)]
+    return {path: without(part, (ROOT / path).read_text()) for path, part in paths}
+
+
+def test_all_are_in_the_source() -> None:
+    for file, _, diff in EXAMPLES:
+        assert all(text != (ROOT / path).read_text() for path, text in files_without(diff).items())
+        assert (ROOT / file).exists()
+
+
+# one by one they take five seconds: a test that passes without them is seen by make test-deep
+@pytest.mark.parametrize(
+    ("file", "name", "diff"),
+    [pytest.param(*e, marks=[pytest.mark.deep] * (i > 0)) for i, e in enumerate(EXAMPLES)],
+    ids=lambda x: str(x)[:40],
+)
 def test_its_test_fails_without_an_example(file: str, name: str, diff: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src")  # with its bytecode, which has the same times
-    for part in parts(diff):
-        (path,) = re.findall(r"--- a/(\S+)", part)
-        text = without(part, (ROOT / path).read_text())
+    for path, text in files_without(diff).items():
         if path.startswith("src/"):
             (tmp_path / path).write_text(text)
     assert fails(tmp_path / "src", file, name)  # and passes with it, in a run of its own

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> Any:
     return gpu_bounds
 
 
+@cache
 def limited(bounds: Any, name: str, target: Target) -> dict[str, float]:
     """The least microseconds of what ``--estimate`` chooses."""
     plan = bounds.chosen(bounds.ROWS[name].graph(), target)

@@ -36,7 +36,8 @@ def day(gpu: str, folder: Path, env: Mapping[str, str], **words: str) -> tuple[i
     return done.returncode, (folder / "report.txt").read_text().splitlines()
 
 
-@pytest.mark.parametrize("gpu", FAKES)
+# its steps of AMD: test_what_fails_is_counted; their tests on that fake: test_on_amd
+@pytest.mark.parametrize("gpu", ["nvidia", pytest.param("amd", marks=pytest.mark.deep), "apple"])
 def test_a_day(gpu: str, tmp_path: Path) -> None:
     code, lines = day(gpu, tmp_path, FAKES[gpu](), STEPS="doctor bundles")
     assert code == 0

@@ -27,6 +27,7 @@ from kernel_zoo import (
 )
 from kernels import (
     FLAGS,
+    PLAIN,
     QUICK,
     aligned,
     arguments,
@@ -50,7 +51,8 @@ from lumc.schedule.operands import NARROW
 from lumc.schedule.schedule import Schedule, Stage
 
 DRAWS = 16  # random schedules per family, shared by its shapes
-SOON = DRAWS if os.environ.get("LUMC_FUZZ") else 10  # of these; all of them find the mutants
+FUZZ = bool(os.environ.get("LUMC_FUZZ"))
+SOON = DRAWS if FUZZ else 10  # of these; all of them find the mutants
 DEEP = 25  # and per shape, when looking for faults
 NAMES = {family.__name__: family for family in FAMILIES}
 
@@ -85,7 +87,8 @@ def test_random_schedules(name: str, tmp_path: Path) -> None:
         for i, k in enumerate(kernels)
     ]
     programs = [lower(k, s, native()) for k, s in zip(kernels, schedules, strict=True)]
-    lib = compile_programs(tmp_path, programs, QUICK)
+    # mutants are found without optimisation too, and default schedules are compiled with all of it
+    lib = compile_programs(tmp_path, programs, QUICK if FUZZ else PLAIN)
     for i, (k, program) in enumerate(zip(kernels, programs, strict=True)):
         inputs = random_inputs(k, i)
         got = run(lib, i, program, inputs, 1 + i % 3)

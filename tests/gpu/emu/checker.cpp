@@ -217,21 +217,27 @@ void add_tile(const Range &t)
     tiles.push_back(t);
 }
 
-void touch(const char *p, size_t bytes, bool write)
+static __attribute__((noinline)) void judge(const char *p, size_t bytes, bool write)
 {
-    if (!checking || on_stack(p))
-        return;
     Shadow *s = shadow(p, bytes);
     if (!s && !write && p >= __ehdr_start && p < _end)
         return;
     if (!s || (s->shared && !tiles.empty() && !tile_of(p, bytes)))
         stop(text("out of bounds: a %s of %zu bytes at ", write ? "write" : "read", bytes)
              + describe(p));
-    const size_t offset = p - s->range.begin, odd = offset | bytes | s->grain;
-    if (odd % s->grain)
+    const size_t offset = p - s->range.begin, odd = offset | bytes;
+    if (odd & (s->grain - 1))
         refine(*s, odd & -odd);
-    for (size_t i = offset / s->grain; i <= (offset + bytes - 1) / s->grain; i++)
-        touch_cell(*s, s->cells[i], s->range.begin + i * s->grain, write);
+    const int shift = __builtin_ctzl(s->grain); /* which is a power of two, and divisions are slow */
+    for (size_t i = offset >> shift; i <= (offset + bytes - 1) >> shift; i++)
+        touch_cell(*s, s->cells[i], s->range.begin + (i << shift), write);
+}
+
+/* most accesses are to the stack */
+void touch(const char *p, size_t bytes, bool write)
+{
+    if (checking && !on_stack(p))
+        judge(p, bytes, write);
 }
 
 void in_flight(const char *p, size_t bytes, bool is)

@@ -21,12 +21,15 @@ from lumc.kernel.term import dtype as dtype_of
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile.candidates import programs_of
 from lumc.profile.choose import choose, estimate
+from lumc.profile.lowered import Kernels
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.saturate import Limits
 from lumc.search.space import Region, Space
 from searching import TARGET, error, oracle, random_inputs, random_values, run_plan, weight
 from zoo import ATTENTIONS, MODELS, attention, build, layer_norm, model
+
+KNOWN = Kernels(TARGET)  # what they cost, of all tests
 
 
 def found(graph: Graph, limits: Limits | None = None) -> Space:
@@ -36,7 +39,7 @@ def found(graph: Graph, limits: Limits | None = None) -> Space:
 def check(graph: Graph, tolerance: float = 1e-12) -> Space:
     """The estimated plan of every entry agrees with the oracle; gives the space."""
     space = found(graph)
-    plan = estimate(space)
+    plan = estimate(space, known=KNOWN)
     for entry in graph.entries:
         inputs = random_inputs(graph, entry.name)
         want, states = oracle(graph, entry.name, inputs)
@@ -48,9 +51,13 @@ def check(graph: Graph, tolerance: float = 1e-12) -> Space:
     return space
 
 
+def chosen(region: Region) -> list[Kernel]:
+    return choose(programs_of(region, TARGET, kernels=KNOWN))
+
+
 def stages(region: Region) -> list[list[str]]:
     """The kinds of the reductions of every chosen kernel."""
-    return [[s.kind for s in k.stages] for k in choose(programs_of(region, TARGET))]
+    return [[s.kind for s in k.stages] for k in chosen(region)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -176,7 +183,7 @@ def test_a_weight_and_an_input_of_one_shape_are_different_regions() -> None:
 def test_the_sum_of_rows_that_are_selected_is_a_load() -> None:
     space = check(model("embedding"))
     (region,) = space.regions
-    (kernel,) = choose(programs_of(region, TARGET))
+    (kernel,) = chosen(region)
     assert kernel.stages == []
     assert any(e.kind == "dyn" for e in subterms(kernel.values[0]))
 
@@ -195,7 +202,7 @@ def test_a_lookup_in_a_quantised_table_reads_its_rows() -> None:
         return table.embedding(ids)
 
     (region,) = check(build(write)).regions
-    (kernel,) = choose(programs_of(region, TARGET))
+    (kernel,) = chosen(region)
     assert kernel.stages == []
     assert sum(e.kind == "dyn" for e in subterms(kernel.values[0])) > 0
 
@@ -215,7 +222,7 @@ def test_one_row_of_a_narrow_table_is_proven_inside(rows: int) -> None:
 def test_low_rank_products_are_reassociated() -> None:
     """x (6, 32) @ (a (32, 2) @ b (2, 24)): 3,072 multiplications one way, 672 the other."""
     (region,) = check(model("low_rank")).regions
-    kernels = choose(programs_of(region, TARGET))
+    kernels = chosen(region)
     sizes = [np.prod([k.extent[a] for a in s.free] or [1]) for k in kernels for s in k.stages]
     assert 6 * 2 in sizes
     assert 32 * 24 not in sizes
@@ -224,7 +231,7 @@ def test_low_rank_products_are_reassociated() -> None:
 def test_no_contraction_is_computed_in_two_forms() -> None:
     """x * rstd times w1 and w3: each product is summed once, not factored in one place only."""
     (region,) = found(model("gated")).regions
-    (kernel,) = choose(programs_of(region, TARGET))
+    (kernel,) = chosen(region)
     assert len(kernel.stages) == 3
 
 

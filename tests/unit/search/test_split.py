@@ -46,13 +46,13 @@ def decode_so_far(keys: int) -> Graph:
         (product(128, 131072, 128), CUDA, ["split-sum"]),
         (product(1, 4096, 4096), CUDA, []),
         (product(1024, 1024, 1024), CUDA, []),
-        (product(1024, 1024, 1024), TWO, []),
+        pytest.param(product(1024, 1024, 1024), TWO, [], marks=pytest.mark.deep),  # as on a GPU
         (softmax(4096, 1024), CUDA, []),
         (decode(8, 16384, 64), CUDA, ["split-wsum"]),
         (softmax(4096, 1024), TWO, []),
         (decode_so_far(16384), CUDA, ["split-wsum"]),
         (decode_so_far(8640), replace(ONE, threads=16), ["split-wsum"]),
-        (decode_so_far(8640), ONE, []),
+        pytest.param(decode_so_far(8640), ONE, [], marks=pytest.mark.deep),  # as sums on one thread
         (decode_so_far(64), TWO, []),
     ],
 )

@@ -22,6 +22,7 @@ from lumc.shard.plan import Choice, choices, tensors
 from lumc.shard.work import BACKWARD, FORWARD, Work, rows_of, work
 from planned import TABLE, Published, expected, gpt
 from sharded_models import training
+from shorter import shorter
 
 A100 = DEVICES["A100"]
 D, HEADS, S, VOCAB, BATCH = 256, 4, 128, 512, 96
@@ -187,12 +188,13 @@ def every(devices: int) -> list[Choice]:
     return list(choices(works, A100, devices))
 
 
-def test_meshes_divide_devices_and_rows() -> None:
-    found = every(8)
-    assert {c.tp for c in found} == {1, 2, 4, 8} and {c.pp for c in found} == {1, 2, 4, 8}
+@pytest.mark.parametrize("devices", shorter([4, 8]))
+def test_meshes_divide_devices_and_rows(devices: int) -> None:
+    found, every_one = every(devices), {n for n in (1, 2, 4, 8) if n <= devices}
+    assert {c.tp for c in found} == {c.pp for c in found} == every_one
     assert {c.again for c in found} == {False, True}
     for c in found:
-        assert c.tp * c.pp * c.dp == 8 and c.dp * c.rows * c.batches == BATCH
+        assert c.tp * c.pp * c.dp == devices and c.dp * c.rows * c.batches == BATCH
         assert len(c.cuts) == c.pp + 1 and c.cuts[0] == 0
         parts = c.waiting, c.exchange, c.reduce
         assert min(parts) >= 0 and sum(parts) <= c.seconds * (1 + 1e-9)
