@@ -34,14 +34,20 @@ def _shared(w: GpuWriter, op: ir.Map, points: Distribution, own: dict[Expr, Expr
             total = add(total, mul(substitute(i, own), stride), mul(d.origin, -stride))
     near, far = _split(total)
     if tile.panels:
-        steps = {dim(f"{r.axis}.o"): r.stride for r in points.registers}
-        rows, width = tile.panels * PERIOD, tile.panels
-        whole = all(n * steps.get(a, 1) % rows == 0 for a, n in linear(far)[1].items())
-        if not whole:
+        width = tile.panels
+        if not _alike(far, points, width * PERIOD):
             return f"&{w.address(op.dst)}"
         far = add(*(mul(a, n * 64 // width) for a, n in linear(far)[1].items()))
+    if tile.swizzle and not _alike(far, points, tile.swizzle.period):
+        return f"&{w.address(op.dst)}"
     start = f"&{w.array(op.dst.attr[0])}[{w.slotted(w.index(near), tile)}]"
     return start if far.kind == "num" else f"{start} + {w.index(far)}"
+
+
+def _alike(far: Expr, points: Distribution, period: int) -> bool:
+    """Is what the registers add whole periods, after which pieces are exchanged alike?"""
+    steps = {dim(f"{r.axis}.o"): r.stride for r in points.registers}
+    return all(n * steps.get(a, 1) % period == 0 for a, n in linear(far)[1].items())
 
 
 def _split(index: Expr) -> tuple[Expr, Expr]:

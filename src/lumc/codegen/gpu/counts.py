@@ -161,7 +161,7 @@ class Counter:
         """Turns of four matrices of eight rows of 16 bytes."""
         dims = zip(tile.strides, self.places[ref.attr[0]].dims, strict=True)
         row = max(s for s, d in dims if d.size > 1)
-        return 4 * turns([i * row * tile.dtype.nbytes for i in range(8)], ROW)
+        return 4 * turns([exchanged(i * row, tile) * tile.dtype.nbytes for i in range(8)], ROW)
 
     def _simt(self, step: Step, op: ir.Contract) -> Counts:
         """A multiply-add for every element of the registers, and the operands of each step."""
@@ -296,7 +296,7 @@ class Counter:
                 for a, n in linear(i)[1].items()
                 if a.kind == "axis"
             )
-            out.append(_exchanged(at, tile) * tile.dtype.nbytes)
+            out.append(exchanged(at, tile) * tile.dtype.nbytes)
         return turns(out, max(1, vector * tile.dtype.nbytes))
 
     def mean(self, op: ir.Leaf, axis: str) -> float:
@@ -322,8 +322,10 @@ def _coordinate(points: Distribution, axis: str, thread: int) -> int:
     return sum(thread // t.div % t.mod * t.stride for t in points.threads if t.axis == axis)
 
 
-def _exchanged(at: int, tile: Tile) -> int:
-    """Where an element lies in panels, as lumc_panel says."""
+def exchanged(at: int, tile: Tile) -> int:
+    """Where an element lies, in panels as lumc_panel says."""
+    if tile.swizzle:
+        return tile.swizzle.at(at)
     if not tile.panels:
         return at
     row, column = divmod(at, tile.panels)

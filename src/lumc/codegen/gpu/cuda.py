@@ -245,10 +245,15 @@ def _matrices(
         f"(int){w.digit(t)} * {t.stride}" for t in role.threads if t.axis == other and t.div >= WARP
     ]
     n, array = (count, "`A`") if is_a else ((count + 1) // 2, "`B`")
+    along = {k: f"`K` * {2 * row}", other: "`I` * 16"}
+    down, far = k if turned else other, ""
+    if w.tiles[ref.attr[0]].swizzle:  # after eight rows pieces are exchanged alike
+        stride = next(s for i, s in zip(ref.kids, strides, strict=True) if i is axis(down))
+        far = f" + {along.pop(down)} * {stride}"
     with w.counting({"`I`": n}):
-        for x, parts in ((k, [f"`K` * {2 * row}", steps]), (other, ["`I` * 16", *warp, lines])):
+        for x, parts in ((k, [steps]), (other, [*warp, lines])):
             lo = w.index(op.ranges[x].lo)
-            parts = parts if lo == "0" else [lo, *parts]
+            parts = [p for p in (lo, along.get(x, "0"), *parts) if p != "0"]
             w.let(w.names.axis(x), " + ".join(parts))
         flag = "true" if turned else "false"
-        w.line(f"lumc_ldmatrix_x4<{flag}>({array}[`I`], &{w.address(ref)});")
+        w.line(f"lumc_ldmatrix_x4<{flag}>({array}[`I`], &{w.address(ref)}{far});")

@@ -170,7 +170,9 @@ class GpuWriter(Writer):
 
     def slotted(self, at: str, tile: Tile) -> str:
         """An index of the copies in flight."""
-        if tile.panels:
+        if tile.swizzle:
+            at = f"lumc_swizzle<{tile.swizzle.shift}, {tile.swizzle.mask}>({at})"
+        elif tile.panels:
             at = f"lumc_panel<{tile.panels}, {tile.size // tile.panels}>({at})"
         return at if tile.slots == 1 else f"({self.slot}) * {tile.size} + {at}"
 

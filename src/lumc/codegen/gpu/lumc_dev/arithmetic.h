@@ -25,6 +25,9 @@ LUMC_FN float lumc_nibble(lumc_u32 word, int at, int least)
 
 /* ---- indices */
 
+/* where element `i` of a shared tile lies whose rows exchange pieces of 16 bytes (swizzle.py) */
+template <int SHIFT, int MASK> LUMC_FN int lumc_swizzle(int i) { return i ^ (i >> SHIFT & MASK); }
+
 template <class A, class B> LUMC_FN decltype(A() + B()) lumc_min(A a, B b)
 {
     return a < b ? a : b;
