@@ -10,8 +10,8 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
     const int block = blockIdx.x;
     LUMC_SHARED(lumc_u8, SHARED);
     float R_stage_4[16];
-    LUMC_TILE(lumc_bf16, S_copy_5, SHARED, 0, 3840);
-    LUMC_TILE(lumc_bf16, S_copy_6, SHARED, 7680, 7680);
+    LUMC_TILE(lumc_bf16, S_copy_5, SHARED, 0, 3072);
+    LUMC_TILE(lumc_bf16, S_copy_6, SHARED, 6144, 6144);
     /* blocks: m = 70 in tiles of 32, n = 96 in tiles of 64 */
     const int m_0 = block / 2 * 32;
     const int m_n = lumc_min(32, 70 - m_0);
@@ -40,7 +40,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     const int k_t = (int)(tid & 3) * 8;
                     const int m_t = (int)(tid >> 2 & 31);
                     const int m = m_0 + m_t;
-                    lumc_cp_async<16>(&S_copy_5[(0) * 1280 + k_t + m_t * 40], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
+                    lumc_cp_async<16>(&S_copy_5[(0) * 1024 + lumc_swizzle<3, 24>(k_t + m_t * 32)], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
                 }
                 {
                     /* copy.6[k, n] = w[n, k] */
@@ -49,7 +49,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
                         const int n_o = D0 * 32;
                         const int n = n_0 + n_o + n_t;
-                        lumc_cp_async<16>(&S_copy_6[(0) * 2560 + k_t + n_t * 40] + n_o * 40, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
+                        lumc_cp_async<16>(&S_copy_6[(0) * 2048 + lumc_swizzle<3, 24>(k_t + n_t * 32)] + n_o * 32, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
                     }
                 }
             }
@@ -63,7 +63,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     const int k_t = (int)(tid & 3) * 8;
                     const int m_t = (int)(tid >> 2 & 31);
                     const int m = m_0 + m_t;
-                    lumc_cp_async<16>(&S_copy_5[(1) * 1280 + k_t + m_t * 40], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
+                    lumc_cp_async<16>(&S_copy_5[(1) * 1024 + lumc_swizzle<3, 24>(k_t + m_t * 32)], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
                 }
                 {
                     /* copy.6[k, n] = w[n, k] */
@@ -72,7 +72,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
                         const int n_o = D0 * 32;
                         const int n = n_0 + n_o + n_t;
-                        lumc_cp_async<16>(&S_copy_6[(1) * 2560 + k_t + n_t * 40] + n_o * 40, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
+                        lumc_cp_async<16>(&S_copy_6[(1) * 2048 + lumc_swizzle<3, 24>(k_t + n_t * 32)] + n_o * 32, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
                     }
                 }
             }
@@ -90,7 +90,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                         const int k_t = (int)(tid & 3) * 8;
                         const int m_t = (int)(tid >> 2 & 31);
                         const int m = m_0 + m_t;
-                        lumc_cp_async<16>(&S_copy_5[((SLOT + 2) % 3) * 1280 + k_t + m_t * 40], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
+                        lumc_cp_async<16>(&S_copy_5[((SLOT + 2) % 3) * 1024 + lumc_swizzle<3, 24>(k_t + m_t * 32)], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
                     }
                     {
                         /* copy.6[k, n] = w[n, k] */
@@ -99,7 +99,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                         LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
                             const int n_o = D0 * 32;
                             const int n = n_0 + n_o + n_t;
-                            lumc_cp_async<16>(&S_copy_6[((SLOT + 2) % 3) * 2560 + k_t + n_t * 40] + n_o * 40, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
+                            lumc_cp_async<16>(&S_copy_6[((SLOT + 2) % 3) * 2048 + lumc_swizzle<3, 24>(k_t + n_t * 32)] + n_o * 32, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
                         }
                     }
                 }
@@ -111,13 +111,13 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     lumc_u32 A[1][4], B[2][4];
                     LUMC_UNROLL for (int I = 0; I < 1; I++) {
                         const int k = k_0 + K * 16 + (tid >> 4 & 1) * 8;
-                        const int m = m_0 + I * 16 + (int)(tid >> 5 & 1) * 16 + (tid & 15);
-                        lumc_ldmatrix_x4<false>(A[I], &S_copy_5[(SLOT) * 1280 + k - k_0 + m * 40 - m_0 * 40]);
+                        const int m = m_0 + (int)(tid >> 5 & 1) * 16 + (tid & 15);
+                        lumc_ldmatrix_x4<false>(A[I], &S_copy_5[(SLOT) * 1024 + lumc_swizzle<3, 24>(k - k_0 + m * 32 - m_0 * 32)] + I * 16 * 32);
                     }
                     LUMC_UNROLL for (int I = 0; I < 2; I++) {
                         const int k = k_0 + K * 16 + (tid >> 3 & 1) * 8;
-                        const int n = n_0 + I * 16 + (int)(tid >> 6 & 1) * 32 + (tid & 7) + (tid >> 4 & 1) * 8;
-                        lumc_ldmatrix_x4<false>(B[I], &S_copy_6[(SLOT) * 2560 + k - k_0 + n * 40 - n_0 * 40]);
+                        const int n = n_0 + (int)(tid >> 6 & 1) * 32 + (tid & 7) + (tid >> 4 & 1) * 8;
+                        lumc_ldmatrix_x4<false>(B[I], &S_copy_6[(SLOT) * 2048 + lumc_swizzle<3, 24>(k - k_0 + n * 32 - n_0 * 32)] + I * 16 * 32);
                     }
                     LUMC_UNROLL for (int I = 0; I < 1; I++) {
                         LUMC_UNROLL for (int J = 0; J < 4; J++) {
