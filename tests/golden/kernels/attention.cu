@@ -336,30 +336,40 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
         /* out[h, q, d] = mul(add(stage.13[h, q, d], add(top.10[h, q], mul(top.10[h, q], -1.0)... */
         const int q_t = (int)(tid >> 2 & 7) + (int)(tid >> 5 & 3) * 16;
         const int d_t = (int)(tid & 3) * 2;
-        LUMC_UNROLL for (int D0 = 0; D0 < 1; D0++) {
-            LUMC_UNROLL for (int D1 = 0; D1 < 8; D1++) {
+        LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
+            LUMC_UNROLL for (int D1 = 0; D1 < 1; D1++) {
                 LUMC_UNROLL for (int D2 = 0; D2 < 2; D2++) {
-                    const int h = h_0;
-                    const int q_o = D0 * 16 + D2 * 8;
-                    const int q = q_0 + q_o + q_t;
-                    const int d_o = D1 * 8;
-                    const int d = d_o + d_t;
-                    lumc_f16 OUT[2];
+                    float OUT[2][2] = {};
                     LUMC_UNROLL for (int D3 = 0; D3 < 2; D3++) {
-                        const int q_o = D0 * 16 + D2 * 8;
-                        const int d_o = D1 * 8 + D3;
-                        const float v_31 = R_stage_13[d_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + d_o % 2];
-                        const float v_32 = R_top_10[q_o / 8 % 2];
-                        const float v_33 = (v_32 * -1.0f);
-                        const float v_34 = (v_32 + v_33);
-                        const float v_35 = (v_31 + v_34);
-                        const float v_36 = R_stage_14[q_o / 8 % 2];
-                        const float v_37 = (v_36 + v_34);
-                        const float v_38 = lumc_recip_f32(v_37);
-                        const float v_39 = (v_35 * v_38);
-                        OUT[D3] = lumc_to_f16(v_39);
+                        const int q_o = D1 * 16 + D2 * 8;
+                        const int d_o = D0 * 16 + D3 * 8;
+                        LUMC_UNROLL for (int D4 = 0; D4 < 2; D4++) {
+                            const int q_o = D1 * 16 + D2 * 8;
+                            const int d_o = D0 * 16 + D3 * 8 + D4;
+                            const float v_31 = R_stage_13[d_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + d_o % 2];
+                            const float v_32 = R_top_10[q_o / 8 % 2];
+                            const float v_33 = (v_32 * -1.0f);
+                            const float v_34 = (v_32 + v_33);
+                            const float v_35 = (v_31 + v_34);
+                            const float v_36 = R_stage_14[q_o / 8 % 2];
+                            const float v_37 = (v_36 + v_34);
+                            const float v_38 = lumc_recip_f32(v_37);
+                            const float v_39 = (v_35 * v_38);
+                            OUT[D3][D4] = v_39;
+                        }
                     }
-                    lumc_store(&B_out[d + h * 8192 + q * 64], OUT);
+                    lumc_u32 NEXT[2];
+                    lumc_exchange<lumc_f16>(tid, OUT, NEXT);
+                    {
+                        const int q_t = (int)(tid >> 2 & 7) + (int)(tid >> 5 & 3) * 16;
+                        const int d_t = (int)(tid & 1) * 8 + (int)(tid >> 1 & 1) * 4;
+                        const int h = h_0;
+                        const int q_o = D1 * 16 + D2 * 8;
+                        const int q = q_0 + q_o + q_t;
+                        const int d_o = D0 * 16;
+                        const int d = d_o + d_t;
+                        lumc_store((lumc_u32 *)&B_out[d + h * 8192 + q * 64], NEXT);
+                    }
                 }
             }
         }

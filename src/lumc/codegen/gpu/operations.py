@@ -13,7 +13,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.copies import apart
 from lumc.codegen.gpu.distribution import Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
-from lumc.codegen.gpu.neighbours import at_once, elements, side_by_side
+from lumc.codegen.gpu.neighbours import at_once, elements, exchanged, side_by_side
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
 from lumc.codegen.gpu.writer import FULLY, OUTSIDE, TURNS, Dialect, GpuWriter
 from lumc.codegen.text.levels import Levels
@@ -135,6 +135,12 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
     w.threads(points, op.axes)
     inside, stores = w.inside(points, op.axes, ranges), op.dst.attr[0] not in w.tiles
     conditions = [*inside, *w.once(points, op.dst.free)] if stores else []
+    if step.stored:
+        with exchanged(w, step, op.axes, inside) as place:
+            levels = Levels(w, ())
+            value = levels.value(op.term)
+            w.lines_of([*levels.at[0], f"{place} = {value};"])
+        return
     with elements(w, step, op.axes, points.registers, conditions):
         side = f"`OUT`[`D{len(points.registers) - 1}`]"
         if not stores and at_once(w, step):

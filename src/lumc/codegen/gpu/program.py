@@ -82,6 +82,7 @@ class Step:
     vector: int = 1
     wide: tuple[Expr, ...] = ()  # what is moved so, if not all of it from place to place
     common: tuple[Common | None, ...] = ()  # factors of sums, one per output, along that axis
+    stored: Distribution | None = None  # from where results are stored that threads exchange
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
     bulk: Bulk | None = None  # one by a tensor map

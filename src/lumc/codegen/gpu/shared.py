@@ -43,23 +43,9 @@ def lay_out(
             pairs = bool(value.registers) and value.registers[-1][1:] == (2, 1)
             tiles[name] = Tile(where, kind, value, kind in HALF and pairs)
             continue
-        strides, size = _strides(d, name, name in panels or name in matrices)
-        inner = d.order.get(name, (-1,))[-1]
-        row = d.places[name].dims[inner].size if name in matrices else 1
-        swizzle = swizzle_of(row, kind.nbytes)
-        again, wide = slots.get(name, 1), 0
-        if name in panels:
-            wide, offset = _panels(d, name, strides, size), aligned(offset, WHOLE)
-        tile = Tile(
-            *(where, kind),
-            strides=strides,
-            size=size,
-            offset=offset,
-            slots=again,
-            panels=wide,
-            swizzle=swizzle,
-        )
-        tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
+        tile = _tile(d, name, "panel" * (name in panels) or "piece" * (name in matrices), offset)
+        tile = replace(tile, slots=slots.get(name, 1))
+        tiles[name], offset = tile, tile.offset + aligned(tile.nbytes, ROW)
     for step in steps_of(body):
         if isinstance(step.op, ir.Contract) and step.op.stage.fragment in PACKED:
             _check_fragments(d, step, step.op, memory)
@@ -79,6 +65,20 @@ def lay_out(
     if values > d.gpu.values or values + OVERHEAD > most:
         raise d.refuse(f"{values} registers of values")
     return tiles, offset
+
+
+def _tile(d: Dealing, name: str, exchanged: str, offset: int) -> Tile:
+    """In shared memory, from there on; ``exchanged``: "panel" of warpgroups, "piece" of warps, or
+    nothing is."""
+    strides, size = _strides(d, name, bool(exchanged))
+    tile = Tile("shared", d.stored[name], strides=strides, size=size, offset=offset)
+    if exchanged == "panel":
+        wide = _panels(d, name, strides, size)
+        return replace(tile, panels=wide, offset=aligned(offset, WHOLE))
+    if exchanged == "piece":
+        row = d.places[name].dims[d.order.get(name, (-1,))[-1]].size
+        return replace(tile, swizzle=swizzle_of(row, tile.dtype.nbytes))
+    return tile
 
 
 def _read_whole(d: Dealing, step: Step, op: ir.Contract, memory: Mapping[str, str]) -> list[str]:
