@@ -8,11 +8,11 @@ guesses, the most promising first; a later one asks for less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.normal import normalize
@@ -33,6 +33,8 @@ GROUP = 16  # threads along the lanes of a contraction
 LEAST = 4  # threads along a row
 POINTS = 1024  # of a map, in one block
 WALKED = 64  # elements of a row that one thread holds, at most
+SECTOR = 32  # bytes that caches fetch at least
+WASTE = 1.3  # sectors that are fetched for each that is needed, at most; a choice
 COLUMNS = 256  # threads of a block that walks columns
 WIDTHS = (64, 32, 16, 8)  # columns, as many as leave every processor a block
 WIDE = 8  # of them side by side, where a load can take as many
@@ -117,6 +119,7 @@ def _contracted(
         around = kernel.points(others)
         nested = weighted and stage.kind != "wsum"
         steps = _whole(shape.deep, around, None if walk else product)
+        steps = steps if walk else _whole_sectors(kernel, stage, rows, deep, steps)
         tile[deep] = kernel.extent[deep] if nested else steps
         tile[rows] = shape.rows
         if stage.kind == "wsum":
@@ -154,6 +157,29 @@ def _whole(deep: int, around: int, product: Product | None) -> int:
     many steps."""
     steps, more = (product.shape[2], max(1, product.word // 2)) if product else (1, 1)
     return max(steps, deep * more // max(1, around))
+
+
+def _whole_sectors(kernel: Kernel, stage: Expr, rows: str, deep: str, steps: int) -> int:
+    """So many steps of a reduced axis, or more, so that what rows read of it together, where they
+    lie along it, is not much less than the sectors that this lies in."""
+    loads = [e for e in subterms(stage) if e.kind == "load" and rows in e.free]
+    extent = kernel.extent[deep]
+    for e in loads:
+        access, nbytes = kernel.access(e), kernel.buffer(e.attr[0]).dtype.nbytes
+        others = [n * nbytes for a, n in access.strides.items() if a != deep]
+        whole = extent * nbytes / SECTOR
+
+        def touched(n: int, others: Sequence[int] = others, nbytes: int = nbytes) -> float:
+            """By a run of so many steps, on average."""
+            at = gcd(SECTOR, *others, min(n, extent) * nbytes)
+            return 1 + max(0, n * nbytes - at) / SECTOR if n else 0.0
+
+        while access.is_contiguous(deep) and steps < extent:
+            runs, rest = divmod(extent, steps)
+            if runs * touched(steps) + touched(rest) <= WASTE * whole:
+                break
+            steps *= 2
+    return steps
 
 
 def _stage(

@@ -7,6 +7,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.writer import LARGE, GpuWriter
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute
+from lumc.kernel.term import unguarded
 
 PERIOD = 8  # rows of a panel after which pieces are exchanged alike
 
@@ -14,7 +15,17 @@ PERIOD = 8  # rows of a panel after which pieces are exchanged alike
 def apart(w: GpuWriter, op: ir.Map, points: Distribution) -> tuple[str, str]:
     """The addresses in the shared tile and in the argument."""
     own = {axis(a): w.at(points, a, op.ranges[a].lo) for a in op.axes}
-    return _shared(w, op, points, own), _argument(w, op.term, own)
+    return _shared(w, op, points, own), _argument(w, unguarded(op.term), own)
+
+
+def guards(w: GpuWriter, term: Expr) -> list[str]:
+    """What holds where a copy reads, beside that its points are in the tile."""
+    out = list[str]()
+    while term.kind == "guard":
+        (lo, hi), (i, term) = term.attr, term.kids
+        index = w.index(i)
+        out += [f"{index} >= {lo}", f"{index} < {hi}"]
+    return out
 
 
 def _argument(w: GpuWriter, load: Expr, own: dict[Expr, Expr]) -> str:

@@ -155,7 +155,7 @@ class Distributor(Dealing):
         unit = self._unit(loads_of(op.term), op.axes)
         fast = self._contiguous(name, unit)
         width = MOVED // kind.nbytes
-        whole = loads and op.term is source and self.places[source.attr[0]].dtype is kind
+        whole = loads and is_moved(op.term, unit) and self.places[source.attr[0]].dtype is kind
         whole = whole and source.attr[0] not in self.words
         wide = whole and fast == unit and name not in self.turned
         step.vector = width if wide and self.aligned(op, source, unit, width) else 1
@@ -361,7 +361,7 @@ class Distributor(Dealing):
 
     def _can_run(self, step: Step, memory: Mapping[str, str]) -> bool:
         op, stored = step.op, self.program.kernel.stored
-        if not isinstance(op, ir.Map) or not step.moves or op.term.attr[0] in stored:
+        if not isinstance(op, ir.Map) or not step.moves or unguarded(op.term).attr[0] in stored:
             return False
         return memory[self.name_of(op)] == "shared"
 
@@ -371,6 +371,13 @@ def _only_multiplies(body: Sequence[Node]) -> bool:
     left = [n for n in body if not (isinstance(n, Step) and n.ahead)]
     op = left[0].op if len(left) == 1 and isinstance(left[0], Step) else None
     return isinstance(op, ir.Contract) and op.stage.fragment == "wgmma" and op.overwrite is None
+
+
+def is_moved(term: Expr, unit: str) -> bool:
+    """Is it a load under guards that hold for all of what lies side by side, or for nothing?"""
+    while term.kind == "guard" and unit not in term.kids[0].free:
+        term = term.kids[1]
+    return term.kind == "load"
 
 
 def axes_of(op: ir.Leaf) -> tuple[str, ...]:

@@ -94,7 +94,8 @@ def copied(counter: Counter, step: Step, each: float) -> float:
 
 
 def _evaluated(counter: Counter, terms: Iterable[Expr], step: Step) -> float:
-    every = ((e, step.points.on(e.free).size) for e in subterms(*terms))
+    moved = step.vector if step.moves else 1  # under a guard, at once
+    every = ((e, step.points.on(e.free).size / moved) for e in subterms(*terms))
     return sum(_own(e) * n / counter.outside(e, step.op) for e, n in every)
 
 
