@@ -78,6 +78,16 @@ def test_what_has_whole_sectors_stays() -> None:
         assert [step.stored for step in stores(d)] == [None]
 
 
+def test_where_memory_is_slower_results_stay() -> None:
+    """Of an A100 the second cache is 3.5 times as fast as memory, of others nothing is published."""
+    assert [exchange.pays(resolve_target(f"cuda:sm_{n}")) for n in (80, 89, 90, 100, 120)] == [
+        *(False, False, True, False, False)
+    ]
+    k, s = cases()["warps"]
+    d = dealt(k, s, resolve_target("cuda:sm_80"))
+    assert [step.stored for step in stores(d)] == [None]
+
+
 def test_short_sums_are_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the second cache limits them, by the price; long ones cost no more than 1 % more."""
     for k, least, most in ((128, 0.5, 0.9), (4096, 0.9, 1.01)):

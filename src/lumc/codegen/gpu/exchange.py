@@ -13,17 +13,30 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import Distribution, RegisterDigit, ThreadDigit
 from lumc.codegen.gpu.program import Step
+from lumc.kernel.machines import processor
+from lumc.kernel.target import Attained, Target
 from lumc.schedule.operands import HALF
 
 PAIRS = 4  # neighbours that a thread has after it
 LANES = 8  # of a matrix
 
 
+def pays(target: Target) -> bool:
+    """Does the second cache of a GPU take halves of sectors for longer than memory takes them as
+    whole ones, by what was attained? Elsewhere an exchange only costs instructions."""
+    known, rates = processor(target), target.gpu and target.gpu.rates
+    if not known or not rates or not rates.l2:
+        return False
+    attained = known.attained or Attained()
+    second = rates.l2 * rates.mhz / 1e3 * attained.l2  # GB/s
+    return second < 2 * target.bandwidth * attained.memory
+
+
 def exchange(d: Dealing, step: Step) -> None:
     """Let the threads of a map exchange what they store, if they have it as matrix units of NVIDIA
     leave it, and memory takes four neighbours at once."""
     op, points = step.op, step.points
-    if d.program.target.kind != "cuda" or not isinstance(op, ir.Map) or op.dst not in step.wide:
+    if not pays(d.program.target) or not isinstance(op, ir.Map) or op.dst not in step.wide:
         return
     a, place = step.along, d.places[op.dst.attr[0]]
     assert a
