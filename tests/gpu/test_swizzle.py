@@ -133,14 +133,15 @@ def check(every: Mapping[str, Case], folder: Path, header: str | None = None) ->
         assert_close(k, got, evaluate_kernel(k, inputs), s)
 
 
-def test_products(tmp_path: Path) -> None:
-    every = {name: (k, s) for name, (k, s, _) in cases().items()}
-    check(every | {k.name: (k, s) for k, s in computed()}, tmp_path)
-
-
 def few() -> dict[str, Case]:
     names = ("64 x 64 x 32 ", "128 x 152 x 16 w", "64 x 80 x 64 xw", "bytes", "attention")
     return {name: cases()[name][:2] for name in names}
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_products(every: bool, tmp_path: Path) -> None:
+    found = {name: (k, s) for name, (k, s, _) in cases().items()} if every else few()
+    check(found | {k.name: (k, s) for k, s in computed()[: None if every else 1]}, tmp_path)
 
 
 @pytest.mark.skipif(not module.compiler(), reason=module.WHY)
