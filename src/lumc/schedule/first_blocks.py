@@ -8,11 +8,11 @@ guesses, the most promising first; a later one asks for less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.normal import normalize
@@ -33,6 +33,9 @@ GROUP = 16  # threads along the lanes of a contraction
 LEAST = 4  # threads along a row
 POINTS = 1024  # of a map, in one block
 WALKED = 64  # elements of a row that one thread holds, at most
+SECTOR = 32  # bytes that caches fetch at least
+FAR = 1 << 31  # elements: what moves through // or data
+WASTE = 1.25  # sectors that are fetched for each that is needed, at most; a choice
 COLUMNS = 256  # threads of a block that walks columns
 WIDTHS = (64, 32, 16, 8)  # columns, as many as leave every processor a block
 WIDE = 8  # of them side by side, where a load can take as many
@@ -57,15 +60,21 @@ def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
 
 
 def _pair(kernel: Kernel, stage: Expr) -> Pair | None:
-    """Rows and lanes of a contraction that is worth a tile of operands."""
+    """Rows and lanes of a contraction that is worth a tile of operands, of rows alike those that
+    lie nearest to each other."""
     extent = kernel.extent
     good = [(r, v) for r, v in pairs(stage) if r and min(extent[r], extent[v]) > FEW]
+    loads = [e for e in subterms(stage) if e.kind == "load"]
 
     def score(pair: Pair) -> tuple[int, ...]:
         rows, lane = pair
         assert rows
         held = min(extent[rows], 64) * min(extent[lane], 64)
-        return held, lane in kernel.axes[-1:] or lane not in kernel.axes, rows in kernel.axes
+        apart = min(
+            (kernel.access(e).stride(rows) or FAR for e in loads if rows in e.free), default=0
+        )
+        last = lane in kernel.axes[-1:] or lane not in kernel.axes
+        return held, last, rows in kernel.axes, -apart
 
     return max(good, key=score, default=None)
 
@@ -117,6 +126,7 @@ def _contracted(
         around = kernel.points(others)
         nested = weighted and stage.kind != "wsum"
         steps = _whole(shape.deep, around, None if walk else product)
+        steps = steps if walk else _whole_sectors(kernel, stage, deep, steps)
         tile[deep] = kernel.extent[deep] if nested else steps
         tile[rows] = shape.rows
         if stage.kind == "wsum":
@@ -154,6 +164,34 @@ def _whole(deep: int, around: int, product: Product | None) -> int:
     many steps."""
     steps, more = (product.shape[2], max(1, product.word // 2)) if product else (1, 1)
     return max(steps, deep * more // max(1, around))
+
+
+def _whole_sectors(kernel: Kernel, stage: Expr, deep: str, steps: int) -> int:
+    """So many steps of a reduced axis, or more, so that what is read of it together, where it lies
+    along the axis, is not much less than the sectors that it lies in. The other reduced axes are
+    whole: several of the innermost ones are read as one."""
+    extent = kernel.extent[deep]
+    for e in (e for e in subterms(stage) if e.kind == "load" and deep in e.free):
+        access, nbytes = kernel.access(e), kernel.buffer(e.attr[0]).dtype.nbytes
+        run, inside = 1, {deep}
+        for a, n in sorted(access.strides.items(), key=lambda item: item[1]):
+            if n == run and a in bound_axes(stage) and a != deep:
+                run, inside = run * kernel.extent[a], inside | {a}
+        if not access.is_affine(deep) or access.stride(deep) != run:
+            continue
+        others = [n * nbytes for a, n in access.strides.items() if a not in inside]
+        while steps < extent:
+            runs, rest = (n * run * nbytes for n in (steps, extent % steps))
+            found = extent // steps * _sectors(runs, others) + _sectors(rest, others)
+            if found <= WASTE * extent * run * nbytes / SECTOR:
+                break
+            steps *= 2
+    return steps
+
+
+def _sectors(nbytes: int, strides: Sequence[int]) -> float:
+    """That so many bytes lie in on average, which begin at multiples of these strides in bytes."""
+    return 1 + max(0, nbytes - gcd(SECTOR, nbytes, *strides)) / SECTOR if nbytes else 0.0
 
 
 def _stage(

@@ -13,13 +13,13 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
     float R_top_10[2];
     float R_stage_13[32];
     float R_stage_14[2];
-    LUMC_TILE(lumc_f16, S_copy_7, SHARED, 0, 9216);
+    LUMC_TILE(lumc_f16, S_copy_7, SHARED, 0, 8192);
     float R_stage_6[32];
     float R_top_11[2];
     float R_scores_9[32];
     float R_scale_12[2];
     lumc_u32 R_weights_8[16];
-    LUMC_TILE(lumc_f16, S_copy_15, SHARED, 18432, 9216);
+    LUMC_TILE(lumc_f16, S_copy_15, SHARED, 16384, 8192);
     /* blocks: h = 2 in tiles of 1, q = 128 in tiles of 64 */
     const int h_0 = block / 2 * 1;
     const int q_0 = block % 2 * 64;
@@ -95,7 +95,7 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                     const int j_t = (int)(tid >> 3 & 15);
                     LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
                         const int j_o = D0 * 16;
-                        lumc_cp_async<16>(&S_copy_7[(0) * 4608 + e_t + j_t * 72] + j_o * 72, &B_K[e_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
+                        lumc_cp_async<16>(&S_copy_7[(0) * 4096 + lumc_swizzle<3, 56>(e_t + j_t * 64)] + j_o * 64, &B_K[e_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                     }
                 }
                 {
@@ -104,7 +104,7 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                     const int d_t = (int)(tid & 7) * 8;
                     LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
                         const int j_o = D0 * 16;
-                        lumc_cp_async<16>(&S_copy_15[(0) * 4608 + d_t + j_t * 72] + j_o * 72, &B_V[d_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
+                        lumc_cp_async<16>(&S_copy_15[(0) * 4096 + lumc_swizzle<3, 56>(d_t + j_t * 64)] + j_o * 64, &B_V[d_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                     }
                 }
             }
@@ -123,7 +123,7 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                         const int j_t = (int)(tid >> 3 & 15);
                         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
                             const int j_o = D0 * 16;
-                            lumc_cp_async<16>(&S_copy_7[((SLOT + 1) % 2) * 4608 + e_t + j_t * 72] + j_o * 72, &B_K[e_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
+                            lumc_cp_async<16>(&S_copy_7[((SLOT + 1) % 2) * 4096 + lumc_swizzle<3, 56>(e_t + j_t * 64)] + j_o * 64, &B_K[e_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                         }
                     }
                     {
@@ -132,7 +132,7 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                         const int d_t = (int)(tid & 7) * 8;
                         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
                             const int j_o = D0 * 16;
-                            lumc_cp_async<16>(&S_copy_15[((SLOT + 1) % 2) * 4608 + d_t + j_t * 72] + j_o * 72, &B_V[d_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
+                            lumc_cp_async<16>(&S_copy_15[((SLOT + 1) % 2) * 4096 + lumc_swizzle<3, 56>(d_t + j_t * 64)] + j_o * 64, &B_V[d_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                         }
                     }
                 }
@@ -163,8 +163,8 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                     }
                     LUMC_UNROLL for (int I = 0; I < 4; I++) {
                         const int e = K * 16 + (tid >> 3 & 1) * 8;
-                        const int j = j_0 + I * 16 + (tid & 7) + (tid >> 4 & 1) * 8;
-                        lumc_ldmatrix_x4<false>(B[I], &S_copy_7[(SLOT) * 4608 + e + j * 72 - j_0 * 72]);
+                        const int j = j_0 + (tid & 7) + (tid >> 4 & 1) * 8;
+                        lumc_ldmatrix_x4<false>(B[I], &S_copy_7[(SLOT) * 4096 + lumc_swizzle<3, 56>(e + j * 64 - j_0 * 64)] + I * 16 * 64);
                     }
                     LUMC_UNROLL for (int I = 0; I < 1; I++) {
                         LUMC_UNROLL for (int J = 0; J < 8; J++) {
@@ -309,9 +309,9 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                         }
                     }
                     LUMC_UNROLL for (int I = 0; I < 4; I++) {
-                        const int j = j_0 + K * 16 + (tid & 15);
+                        const int j = j_0 + (tid & 15);
                         const int d = I * 16 + (tid >> 4 & 1) * 8;
-                        lumc_ldmatrix_x4<true>(B[I], &S_copy_15[(SLOT) * 4608 + d + j * 72 - j_0 * 72]);
+                        lumc_ldmatrix_x4<true>(B[I], &S_copy_15[(SLOT) * 4096 + lumc_swizzle<3, 56>(d + j * 64 - j_0 * 64)] + K * 16 * 64);
                     }
                     LUMC_UNROLL for (int I = 0; I < 1; I++) {
                         LUMC_UNROLL for (int J = 0; J < 8; J++) {
@@ -336,30 +336,40 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
         /* out[h, q, d] = mul(add(stage.13[h, q, d], add(top.10[h, q], mul(top.10[h, q], -1.0)... */
         const int q_t = (int)(tid >> 2 & 7) + (int)(tid >> 5 & 3) * 16;
         const int d_t = (int)(tid & 3) * 2;
-        LUMC_UNROLL for (int D0 = 0; D0 < 1; D0++) {
-            LUMC_UNROLL for (int D1 = 0; D1 < 8; D1++) {
+        LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
+            LUMC_UNROLL for (int D1 = 0; D1 < 1; D1++) {
                 LUMC_UNROLL for (int D2 = 0; D2 < 2; D2++) {
-                    const int h = h_0;
-                    const int q_o = D0 * 16 + D2 * 8;
-                    const int q = q_0 + q_o + q_t;
-                    const int d_o = D1 * 8;
-                    const int d = d_o + d_t;
-                    lumc_f16 OUT[2];
+                    float OUT[2][2] = {};
                     LUMC_UNROLL for (int D3 = 0; D3 < 2; D3++) {
-                        const int q_o = D0 * 16 + D2 * 8;
-                        const int d_o = D1 * 8 + D3;
-                        const float v_31 = R_stage_13[d_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + d_o % 2];
-                        const float v_32 = R_top_10[q_o / 8 % 2];
-                        const float v_33 = (v_32 * -1.0f);
-                        const float v_34 = (v_32 + v_33);
-                        const float v_35 = (v_31 + v_34);
-                        const float v_36 = R_stage_14[q_o / 8 % 2];
-                        const float v_37 = (v_36 + v_34);
-                        const float v_38 = lumc_recip_f32(v_37);
-                        const float v_39 = (v_35 * v_38);
-                        OUT[D3] = lumc_to_f16(v_39);
+                        const int q_o = D1 * 16 + D2 * 8;
+                        const int d_o = D0 * 16 + D3 * 8;
+                        LUMC_UNROLL for (int D4 = 0; D4 < 2; D4++) {
+                            const int q_o = D1 * 16 + D2 * 8;
+                            const int d_o = D0 * 16 + D3 * 8 + D4;
+                            const float v_31 = R_stage_13[d_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + d_o % 2];
+                            const float v_32 = R_top_10[q_o / 8 % 2];
+                            const float v_33 = (v_32 * -1.0f);
+                            const float v_34 = (v_32 + v_33);
+                            const float v_35 = (v_31 + v_34);
+                            const float v_36 = R_stage_14[q_o / 8 % 2];
+                            const float v_37 = (v_36 + v_34);
+                            const float v_38 = lumc_recip_f32(v_37);
+                            const float v_39 = (v_35 * v_38);
+                            OUT[D3][D4] = v_39;
+                        }
                     }
-                    lumc_store(&B_out[d + h * 8192 + q * 64], OUT);
+                    lumc_u32 NEXT[2];
+                    lumc_exchange<lumc_f16>(tid, OUT, NEXT);
+                    {
+                        const int q_t = (int)(tid >> 2 & 7) + (int)(tid >> 5 & 3) * 16;
+                        const int d_t = (int)(tid & 1) * 8 + (int)(tid >> 1 & 1) * 4;
+                        const int h = h_0;
+                        const int q_o = D1 * 16 + D2 * 8;
+                        const int q = q_0 + q_o + q_t;
+                        const int d_o = D0 * 16;
+                        const int d = d_o + d_t;
+                        lumc_store((lumc_u32 *)&B_out[d + h * 8192 + q * 64], NEXT);
+                    }
                 }
             }
         }

@@ -60,7 +60,7 @@ class Maps:
         d, load, name = self.d, op.term, self.d.name_of(op)
         sizes, inner = [x.size for x in d.places[name].dims], d.order[name][-1]
         outer = [i for i, n in enumerate(sizes) if n > 1 and i != inner]
-        if len(outer) != 1 or sizes[inner] % PANEL:
+        if load.kind != "load" or len(outer) != 1 or sizes[inner] % PANEL:
             return None
         x, y = (op.dst.kids[i].attr[0] for i in (inner, *outer))
         place, wide, rows = d.places[load.attr[0]], sizes[inner], self._reach(name, *outer)

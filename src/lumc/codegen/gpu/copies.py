@@ -7,6 +7,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.writer import LARGE, GpuWriter
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute
+from lumc.kernel.term import unguarded
 
 PERIOD = 8  # rows of a panel after which pieces are exchanged alike
 
@@ -14,7 +15,17 @@ PERIOD = 8  # rows of a panel after which pieces are exchanged alike
 def apart(w: GpuWriter, op: ir.Map, points: Distribution) -> tuple[str, str]:
     """The addresses in the shared tile and in the argument."""
     own = {axis(a): w.at(points, a, op.ranges[a].lo) for a in op.axes}
-    return _shared(w, op, points, own), _argument(w, op.term, own)
+    return _shared(w, op, points, own), _argument(w, unguarded(op.term), own)
+
+
+def guards(w: GpuWriter, term: Expr) -> list[str]:
+    """What holds where a copy reads, beside that its points are in the tile."""
+    out = list[str]()
+    while term.kind == "guard":
+        (lo, hi), (i, term) = term.attr, term.kids
+        index = w.index(i)
+        out += [f"{index} >= {lo}", f"{index} < {hi}"]
+    return out
 
 
 def _argument(w: GpuWriter, load: Expr, own: dict[Expr, Expr]) -> str:
@@ -34,14 +45,20 @@ def _shared(w: GpuWriter, op: ir.Map, points: Distribution, own: dict[Expr, Expr
             total = add(total, mul(substitute(i, own), stride), mul(d.origin, -stride))
     near, far = _split(total)
     if tile.panels:
-        steps = {dim(f"{r.axis}.o"): r.stride for r in points.registers}
-        rows, width = tile.panels * PERIOD, tile.panels
-        whole = all(n * steps.get(a, 1) % rows == 0 for a, n in linear(far)[1].items())
-        if not whole:
+        width = tile.panels
+        if not _alike(far, points, width * PERIOD):
             return f"&{w.address(op.dst)}"
         far = add(*(mul(a, n * 64 // width) for a, n in linear(far)[1].items()))
+    if tile.swizzle and not _alike(far, points, tile.swizzle.period):
+        return f"&{w.address(op.dst)}"
     start = f"&{w.array(op.dst.attr[0])}[{w.slotted(w.index(near), tile)}]"
     return start if far.kind == "num" else f"{start} + {w.index(far)}"
+
+
+def _alike(far: Expr, points: Distribution, period: int) -> bool:
+    """Is what the registers add whole periods, after which pieces are exchanged alike?"""
+    steps = {dim(f"{r.axis}.o"): r.stride for r in points.registers}
+    return all(n * steps.get(a, 1) % period == 0 for a, n in linear(far)[1].items())
 
 
 def _split(index: Expr) -> tuple[Expr, Expr]:

@@ -16,6 +16,7 @@ from operator import add
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import VECTORS, Distribution
+from lumc.codegen.gpu.exchange import PAIRS
 from lumc.codegen.gpu.program import Bulk, Distributed, Nest, Node, Step, Sync, Tile, reads
 from lumc.codegen.gpu.program import writes as stores_of
 from lumc.codegen.gpu.roles import GROUP, PANEL
@@ -27,6 +28,7 @@ from lumc.kernel.term import INDEX_KINDS, dtype
 
 BANKS = 32
 WAVE = BANKS * BANK  # bytes of shared memory that move at once
+SECTOR = 32  # bytes that a cache of a GPU fetches or takes at least; CUDA programming guide
 UNIT = (16, 8)  # rows and lanes of the products that ``Roles.counts`` counts
 # (sums and products of f32, functions of the hardware) in an operation, at least, as
 # lumc_dev/elementary.h spells it: a sum of a product is one. Others compare, in another unit.
@@ -161,7 +163,7 @@ class Counter:
         """Turns of four matrices of eight rows of 16 bytes."""
         dims = zip(tile.strides, self.places[ref.attr[0]].dims, strict=True)
         row = max(s for s, d in dims if d.size > 1)
-        return 4 * turns([i * row * tile.dtype.nbytes for i in range(8)], ROW)
+        return 4 * turns([exchanged(i * row, tile) * tile.dtype.nbytes for i in range(8)], ROW)
 
     def _simt(self, step: Step, op: ir.Contract) -> Counts:
         """A multiply-add for every element of the registers, and the operands of each step."""
@@ -199,7 +201,10 @@ class Counter:
         total = NOTHING
         for ref in [*reads(step), *stores_of(step)]:
             whole = step.vector > 1 and (step.moves or ref in step.wide)
-            total += self._access(ref, op, points, step.vector if whole else 1, step.ahead)
+            near = PAIRS if step.stored and ref in stores_of(step) else step.vector
+            total += self._access(ref, op, points, near if whole else 1, step.ahead)
+        if step.stored:  # one is told for four
+            total += Counts(issue=self.warps * points.size / PAIRS)
         if isinstance(op, ir.Map):
             return (total + self._terms([op.term], op, points)) * self.share(points, op.dst)
         common = step.common or (None,) * len(op.outputs)
@@ -281,6 +286,21 @@ class Counter:
         """Of an element in memory."""
         return element_bytes(self.words.get(name), self.places[name].dtype)
 
+    def sectors(self, ref: Expr, step: Step) -> float:
+        """Bytes of the sectors that a store of the first warp touches, for each that it stores."""
+        place, whole = self.places[ref.attr[0]], step.vector > 1 and ref in step.wide
+        near = (PAIRS if step.stored else step.vector) if whole else 1
+        nbytes, atoms = place.dtype.nbytes, linear(place.offset(ref.kids))[1]
+        if any(a.kind != "axis" for a in atoms):
+            return 1.0
+        points = (step.stored or step.points).on(ref.free)
+        at = {
+            sum(n * _coordinate(points, a.attr[0], t) for a, n in atoms.items()) * nbytes
+            for t in range(self.d.warp)
+        }
+        touched = {b // SECTOR for a in at for b in range(a, a + near * nbytes, nbytes)}
+        return max(1.0, len(touched) * SECTOR / (len(at) * near * nbytes))
+
     def _again(self, ref: Expr, op: ir.Leaf) -> int:
         """How often the loops around come to the same elements."""
         moved = moving(ref, op)
@@ -296,7 +316,7 @@ class Counter:
                 for a, n in linear(i)[1].items()
                 if a.kind == "axis"
             )
-            out.append(_exchanged(at, tile) * tile.dtype.nbytes)
+            out.append(exchanged(at, tile) * tile.dtype.nbytes)
         return turns(out, max(1, vector * tile.dtype.nbytes))
 
     def mean(self, op: ir.Leaf, axis: str) -> float:
@@ -322,8 +342,10 @@ def _coordinate(points: Distribution, axis: str, thread: int) -> int:
     return sum(thread // t.div % t.mod * t.stride for t in points.threads if t.axis == axis)
 
 
-def _exchanged(at: int, tile: Tile) -> int:
-    """Where an element lies in panels, as lumc_panel says."""
+def exchanged(at: int, tile: Tile) -> int:
+    """Where an element lies, in panels as lumc_panel says."""
+    if tile.swizzle:
+        return tile.swizzle.at(at)
     if not tile.panels:
         return at
     row, column = divmod(at, tile.panels)

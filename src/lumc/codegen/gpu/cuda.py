@@ -16,7 +16,7 @@ from lumc.codegen.gpu.shared import ARRIVAL
 from lumc.codegen.gpu.writer import Dialect, GpuWriter
 from lumc.codegen.text.statements import new
 from lumc.codegen.text.writer import about
-from lumc.graph.expr import Expr, axis, dim
+from lumc.graph.expr import Expr, axis, dim, linear
 from lumc.schedule.operands import computed
 
 
@@ -245,10 +245,28 @@ def _matrices(
         f"(int){w.digit(t)} * {t.stride}" for t in role.threads if t.axis == other and t.div >= WARP
     ]
     n, array = (count, "`A`") if is_a else ((count + 1) // 2, "`B`")
+    along = {k: f"`K` * {2 * row}", other: "`I` * 16"}
+    down, far = k if turned else other, ""
+    if stride := _rows_apart(w, ref, down):  # after eight rows pieces are exchanged alike
+        far = f" + {along.pop(down)} * {stride}"
     with w.counting({"`I`": n}):
-        for x, parts in ((k, [f"`K` * {2 * row}", steps]), (other, ["`I` * 16", *warp, lines])):
+        for x, parts in ((k, [steps]), (other, [*warp, lines])):
             lo = w.index(op.ranges[x].lo)
-            parts = parts if lo == "0" else [lo, *parts]
+            parts = [p for p in (lo, along.get(x, "0"), *parts) if p != "0"]
             w.let(w.names.axis(x), " + ".join(parts))
         flag = "true" if turned else "false"
-        w.line(f"lumc_ldmatrix_x4<{flag}>({array}[`I`], &{w.address(ref)});")
+        w.line(f"lumc_ldmatrix_x4<{flag}>({array}[`I`], &{w.address(ref)}{far});")
+
+
+def _rows_apart(w: GpuWriter, ref: Expr, down: str) -> int:
+    """Elements from a row of an operand to the next along an axis, if pieces of rows are exchanged
+    and the axis moves it in no other way; else 0."""
+    tile = w.tiles[ref.attr[0]]
+    moved = [
+        (atom, n * stride)
+        for i, stride in zip(ref.kids, tile.strides, strict=True)
+        for atom, n in linear(i)[1].items()
+        if down in atom.free
+    ]
+    plain = tile.swizzle and all(atom is axis(down) for atom, _ in moved)
+    return sum(n for _, n in moved) if plain else 0

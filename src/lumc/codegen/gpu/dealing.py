@@ -6,11 +6,13 @@ from __future__ import annotations
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.program import Step
-from lumc.codegen.gpu.words import words_of
+from lumc.codegen.gpu.words import BYTES, words_of
 from lumc.errors import LumcError
-from lumc.graph.expr import Expr
+from lumc.graph.expr import Expr, axis, linear
 from lumc.schedule.operands import computed
 from lumc.schedule.schedule import Threads
+
+MOVED = 16  # bytes that a thread copies at once
 
 
 class Dealing:
@@ -47,6 +49,17 @@ class Dealing:
             d.size == 1 or (i.attr[0] in op.ranges and op.ranges[i.attr[0]].lo is d.origin)
             for i, d in zip(ref.kids, dims, strict=True)
         )
+
+    def aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
+        """May every thread move this many elements of the source at once?"""
+        place = self.places[source.attr[0]]
+        if place.name in self.words and width > self.words[place.name].steps * (MOVED // BYTES):
+            return False
+        constant, atoms = linear(place.offset(source.kids))
+        others = (c for a, c in atoms.items() if a is not axis(unit))
+        # so every tile starts at a multiple, too
+        whole = all(n % width == 0 for n in (*op.ranges[unit].sizes, constant, *others))
+        return whole and place.access(source).is_contiguous(unit)
 
     def inside(self, name: str) -> bool:
         return self.places[name].kind == "scratch"

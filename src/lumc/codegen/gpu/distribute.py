@@ -16,8 +16,9 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
 from lumc.codegen.gpu.bulk import Maps
 from lumc.codegen.gpu.common import common
-from lumc.codegen.gpu.dealing import Dealing
+from lumc.codegen.gpu.dealing import MOVED, Dealing
 from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, deal
+from lumc.codegen.gpu.exchange import exchange
 from lumc.codegen.gpu.program import (
     Combine,
     Distributed,
@@ -32,15 +33,13 @@ from lumc.codegen.gpu.program import (
 )
 from lumc.codegen.gpu.roles import PACKED, anchor
 from lumc.codegen.gpu.shared import lay_out
-from lumc.codegen.gpu.words import BYTES
-from lumc.graph.expr import Expr, axis, linear, num, substitute, subterms
+from lumc.graph.expr import Expr, axis, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype, unguarded
 from lumc.schedule.operands import computed
 from lumc.schedule.schedule import Threads, power
 
 TURN = 8  # elements along both axes, from which a transpose goes through shared memory
-MOVED = 16  # bytes that a thread copies at once
 LINE = 128  # bytes of memory that are fetched together
 
 
@@ -71,6 +70,7 @@ class Distributor(Dealing):
         for step in self.steps:
             if step.vector == 1 and not isinstance(step.op, ir.Contract):
                 self._widen(step, step.op)
+                exchange(self, step)
         memory = self._memory()
         body = self._split(self.body, memory)
         if self.threads.ring > 1:
@@ -155,10 +155,10 @@ class Distributor(Dealing):
         unit = self._unit(loads_of(op.term), op.axes)
         fast = self._contiguous(name, unit)
         width = MOVED // kind.nbytes
-        whole = loads and op.term is source and self.places[source.attr[0]].dtype is kind
+        whole = loads and is_moved(op.term, unit) and self.places[source.attr[0]].dtype is kind
         whole = whole and source.attr[0] not in self.words
         wide = whole and fast == unit and name not in self.turned
-        step.vector = width if wide and self._aligned(op, source, unit, width) else 1
+        step.vector = width if wide and self.aligned(op, source, unit, width) else 1
         step.along = unit
         labels = [d.label for d in place.dims]
         inner = labels.index(fast)
@@ -175,7 +175,7 @@ class Distributor(Dealing):
         """How many neighbours a thread makes of numbers in words: what it can store at once."""
         words = [e for e in loads_of(op.term) if e.attr[0] in self.words]
         n = min(MOVED // self.stored[name].nbytes, *(self.words[e.attr[0]].steps for e in words), 8)
-        along = [e for e in words if unit in e.free and self._aligned(op, e, unit, n)]
+        along = [e for e in words if unit in e.free and self.aligned(op, e, unit, n)]
         return n if along else 1
 
     def _contiguous(self, name: str, unit: str) -> str:
@@ -191,17 +191,6 @@ class Distributor(Dealing):
                 if ref.attr[0] == name and good and unit not in good:
                     return good[0]
         return unit
-
-    def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
-        """May every thread move this many elements of the source at once?"""
-        place = self.places[source.attr[0]]
-        if place.name in self.words and width > self.words[place.name].steps * (MOVED // BYTES):
-            return False
-        constant, atoms = linear(place.offset(source.kids))
-        others = (c for a, c in atoms.items() if a is not axis(unit))
-        # so every tile starts at a multiple, too
-        whole = all(n % width == 0 for n in (*op.ranges[unit].sizes, constant, *others))
-        return whole and place.access(source).is_contiguous(unit)
 
     def _unit(self, loads: Sequence[Expr], axes: Sequence[str]) -> str:
         """The axis along which the largest of these loads runs through memory."""
@@ -261,7 +250,7 @@ class Distributor(Dealing):
 
     def _whole(self, op: ir.Map | ir.Reduce, loads: Sequence[Expr], unit: str, most: int) -> int:
         """How many elements of all these a thread may have side by side, at most so many."""
-        while most > 1 and not all(self._aligned(op, e, unit, most) for e in loads):
+        while most > 1 and not all(self.aligned(op, e, unit, most) for e in loads):
             most //= 2
         return most
 
@@ -291,7 +280,7 @@ class Distributor(Dealing):
                 for e, b in sizes.items()
                 if b in VECTORS or e in words or (several and b % MOVED == 0)
             )
-            if wide := tuple(e for e in fit if self._aligned(op, e, a, n)):
+            if wide := tuple(e for e in fit if self.aligned(op, e, a, n)):
                 found.append((set(words).isdisjoint(wide), digit, wide))
         if found:
             _, digit, wide = min(found, key=lambda f: f[0])
@@ -372,7 +361,7 @@ class Distributor(Dealing):
 
     def _can_run(self, step: Step, memory: Mapping[str, str]) -> bool:
         op, stored = step.op, self.program.kernel.stored
-        if not isinstance(op, ir.Map) or not step.moves or op.term.attr[0] in stored:
+        if not isinstance(op, ir.Map) or not step.moves or unguarded(op.term).attr[0] in stored:
             return False
         return memory[self.name_of(op)] == "shared"
 
@@ -382,6 +371,13 @@ def _only_multiplies(body: Sequence[Node]) -> bool:
     left = [n for n in body if not (isinstance(n, Step) and n.ahead)]
     op = left[0].op if len(left) == 1 and isinstance(left[0], Step) else None
     return isinstance(op, ir.Contract) and op.stage.fragment == "wgmma" and op.overwrite is None
+
+
+def is_moved(term: Expr, unit: str) -> bool:
+    """Is it a load under guards that hold for all of what lies side by side, or for nothing?"""
+    while term.kind == "guard" and unit not in term.kids[0].free:
+        term = term.kids[1]
+    return term.kind == "load"
 
 
 def axes_of(op: ir.Leaf) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from math import ceil, inf, prod
 from typing import NamedTuple
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.gpu.counts import NOTHING, Counter, Counts, moving
+from lumc.codegen.gpu.counts import NOTHING, SECTOR, Counter, Counts, moving
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.instructions import STARTED, beside, copied, per_round, prologue
 from lumc.codegen.gpu.occupancy import resident
@@ -27,7 +27,6 @@ from lumc.kernel.machines import processor
 from lumc.kernel.target import Attained, Gpu, Processor, Rates, Target
 from lumc.schedule.schedule import Threads
 
-SECTOR = 32.0  # bytes that a cache of a GPU fetches at least; CUDA programming guide
 ROUND = 8  # of the norm of what goes on side by side: almost the longest; a guess
 READY = 2  # warps of a scheduler that keep it busy; derived: 4 cycles of a sum, two sums each
 CACHED = (
@@ -55,6 +54,7 @@ class _Traffic:
     waste: float  # what a cache fetches for every byte
     plain: bool  # through the first cache
     blocks: int = 1  # that one copy is for
+    stored: float = 1.0  # what the second cache takes for every byte that is stored
 
 
 class Expected(NamedTuple):
@@ -257,7 +257,8 @@ class _Pricer:
         before = self.traffic.get(key)
         if before is None or before.each < each:
             blocks = step.bulk.blocks if step.bulk else 1
-            self.traffic[key] = _Traffic(each, moved, waste, not step.ahead, blocks)
+            taken = self.counter.sectors(ref, step) if key[-1] else 1.0
+            self.traffic[key] = _Traffic(each, moved, waste, not step.ahead, blocks, taken)
 
     def _memory(self, loops: Sequence[ir.Loop], tiles: int) -> tuple[float, float]:
         """Bytes of memory, and of the second cache."""
@@ -271,7 +272,8 @@ class _Pricer:
             size = self.d.program.places[name].size * self.counter.nbytes(name)
             own = _own(each, size, loops)
             fetched = _own([replace(t, each=t.each / t.blocks) for t in each], size, loops)
-            near += self._second(each, fetched, loops, tiles)
+            taken = max(t.stored for t in each)
+            near += self._second(each, fetched, loops, tiles) * taken
             if size > cache:
                 once = min(size * max(t.waste for t in each), own * _pieces(loops, each))
                 again = own * _covered(loops, each, blocks) * tiles / blocks

@@ -15,6 +15,7 @@ from math import prod
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.counts import Counter
 from lumc.codegen.gpu.distribution import Distribution
+from lumc.codegen.gpu.exchange import PAIRS
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Step, loads_of
 from lumc.codegen.gpu.roles import PANEL
 from lumc.graph.expr import Expr, linear, subterms
@@ -39,6 +40,7 @@ ASKED = 13.0  # counted: of a panel that one thread asks for: its place, which t
 ROUND = 14.0  # counted: of a round of a ring: waits, fences, the slot
 DESCRIPTOR = 3.0  # counted: of a product of warpgroups: two descriptors, in uniform registers
 GATHERED = 4.0  # counted: of an index that is data: it is clamped, and 64 bits wide
+EXCHANGED = 3.0  # of four results, beside the shuffle: which of them are sent, and go where
 MATRIX = 0.5  # counted: of a product of a warp: addresses of its matrices
 
 
@@ -68,6 +70,8 @@ def beside(counter: Counter, node: Step | Combine) -> float:
         return copied(counter, node, AHEAD)
     out = ENTERED * len([t for t in points.threads if t.axis])
     terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
+    if node.stored:
+        out += EXCHANGED * points.size / PAIRS
     stores = [op.dst] if isinstance(op, ir.Map) else [dst for dst, _ in op.stores]
     out += _evaluated(counter, terms, node) + sum(
         _loaded(counter, e, points) for e in loads_of(*terms)
@@ -90,7 +94,8 @@ def copied(counter: Counter, step: Step, each: float) -> float:
 
 
 def _evaluated(counter: Counter, terms: Iterable[Expr], step: Step) -> float:
-    every = ((e, step.points.on(e.free).size) for e in subterms(*terms))
+    moved = step.vector if step.moves else 1  # under a guard, at once
+    every = ((e, step.points.on(e.free).size / moved) for e in subterms(*terms))
     return sum(_own(e) * n / counter.outside(e, step.op) for e, n in every)
 
 

@@ -57,6 +57,38 @@ def elements(
                     w.lines_of([*levels.at[0], f"lumc_store(&{at}, `OUT`);"])
 
 
+@contextmanager
+def exchanged(
+    w: GpuWriter, step: Step, axes: Sequence[str], conditions: Sequence[str]
+) -> Iterator[str]:
+    """The results of a thread where the conditions hold, which are put where this says; they are
+    stored as they lie after the exchange, and those beyond the data are not."""
+    points, ranges, op, stored = step.points, step.op.ranges, step.op, step.stored
+    assert stored and isinstance(op, ir.Map)
+    *outer, half, near = points.registers
+    n, kind = len(outer), w.spelling.stored[w.places[op.dst.attr[0]].dtype]
+    with w.registers(outer):
+        w.line("float `:OUT`[2][2] = {};")
+        with w.registers([half], n):
+            w.coordinates(points, axes, ranges, [*outer, half])
+            with w.when(conditions):
+                _load_vectors(w, step, [], n + 1)
+                with w.registers([near], n + 1):
+                    w.coordinates(points, axes, ranges, points.registers)
+                    yield f"`OUT`[`D{n}`][`D{n + 1}`]"
+                w.vectors.clear()
+                w.numbers.clear()
+        w.line("lumc_u32 `:NEXT`[2];")
+        w.line(f"lumc_exchange<{kind}>(`tid`, `OUT`, `NEXT`);")
+        with w.block():
+            w.threads(stored, axes)
+            w.coordinates(stored, axes, ranges, outer)
+            levels = Levels(w, ())
+            at = w.address(op.dst, levels.value)
+            with w.storing(op.dst, stored, axes, ranges):
+                w.lines_of([*levels.at[0], f"lumc_store((lumc_u32 *)&{at}, `NEXT`);"])
+
+
 def at_once(w: GpuWriter, step: Step) -> bool:
     """Do neighbours that a thread makes of a word lie side by side in a shared tile, too?"""
     op, n = step.op, step.vector

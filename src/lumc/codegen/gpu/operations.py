@@ -10,10 +10,10 @@ from functools import partial
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.gpu.copies import apart
+from lumc.codegen.gpu.copies import apart, guards
 from lumc.codegen.gpu.distribution import Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
-from lumc.codegen.gpu.neighbours import at_once, elements, side_by_side
+from lumc.codegen.gpu.neighbours import at_once, elements, exchanged, side_by_side
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
 from lumc.codegen.gpu.writer import FULLY, OUTSIDE, TURNS, Dialect, GpuWriter
 from lumc.codegen.text.levels import Levels
@@ -23,7 +23,7 @@ from lumc.codegen.text.writer import about
 from lumc.graph.expr import Expr, axis, dim, num, text
 from lumc.graph.ops import DType
 from lumc.kernel.normal import least
-from lumc.kernel.term import const, dtype
+from lumc.kernel.term import const, dtype, unguarded
 from lumc.schedule.operands import computed
 
 
@@ -127,14 +127,21 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
         with w.points(points, op.axes, ranges):
             conditions = [*w.once(points, op.dst.free), *w.fits(op.dst, points, ranges)]
             with w.when(conditions):
-                ends = f"&{w.address(op.dst)}", f"&{w.address(op.term)}"
+                ends = f"&{w.address(op.dst)}", f"&{w.address(unguarded(op.term))}"
                 if step.ahead:
                     ends = apart(w, op, points)
-                w.move(step, *ends, " && ".join(w.inside(points, op.axes, ranges)))
+                asked = [*w.inside(points, op.axes, ranges), *guards(w, op.term)]
+                w.move(step, *ends, " && ".join(asked))
         return
     w.threads(points, op.axes)
     inside, stores = w.inside(points, op.axes, ranges), op.dst.attr[0] not in w.tiles
     conditions = [*inside, *w.once(points, op.dst.free)] if stores else []
+    if step.stored:
+        with exchanged(w, step, op.axes, inside) as place:
+            levels = Levels(w, ())
+            value = levels.value(op.term)
+            w.lines_of([*levels.at[0], f"{place} = {value};"])
+        return
     with elements(w, step, op.axes, points.registers, conditions):
         side = f"`OUT`[`D{len(points.registers) - 1}`]"
         if not stores and at_once(w, step):

@@ -15,6 +15,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.common import Common
 from lumc.codegen.gpu.distribution import EVERYWHERE, Distribution, Roles
 from lumc.codegen.gpu.grid import TensorMap
+from lumc.codegen.gpu.swizzle import Swizzle
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
 from lumc.schedule.schedule import Threads
@@ -38,6 +39,7 @@ class Tile:
     offset: int = 0
     slots: int = 1
     panels: int = 0  # elements of a row, if rows lie in panels of 128 bytes, for warpgroups
+    swizzle: Swizzle | None = None  # of rows that single warps multiply
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +82,7 @@ class Step:
     vector: int = 1
     wide: tuple[Expr, ...] = ()  # what is moved so, if not all of it from place to place
     common: tuple[Common | None, ...] = ()  # factors of sums, one per output, along that axis
+    stored: Distribution | None = None  # from where results are stored that threads exchange
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
     bulk: Bulk | None = None  # one by a tensor map

@@ -10,6 +10,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Tile, plain, reads, steps_of, writes
 from lumc.codegen.gpu.roles import PACKED, PANEL
+from lumc.codegen.gpu.swizzle import swizzle_of
 from lumc.codegen.tile.memory import Interval, aligned, allocate
 from lumc.schedule.operands import HALF
 
@@ -34,6 +35,7 @@ def lay_out(
         if isinstance(s.op, ir.Contract) and s.op.stage.fragment == "wgmma"
         for name in _read_whole(d, s, s.op, memory)
     }
+    matrices = _read_by_warps(body, memory) - panels
     for name, where in memory.items():
         kind = d.stored[name]
         if where == "register":
@@ -41,14 +43,9 @@ def lay_out(
             pairs = bool(value.registers) and value.registers[-1][1:] == (2, 1)
             tiles[name] = Tile(where, kind, value, kind in HALF and pairs)
             continue
-        strides, size = _strides(d, name, name in panels)
-        again, wide = slots.get(name, 1), 0
-        if name in panels:
-            wide, offset = _panels(d, name, strides, size), aligned(offset, WHOLE)
-        tile = Tile(
-            where, kind, strides=strides, size=size, offset=offset, slots=again, panels=wide
-        )
-        tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
+        tile = _tile(d, name, "panel" * (name in panels) or "piece" * (name in matrices), offset)
+        tile = replace(tile, slots=slots.get(name, 1))
+        tiles[name], offset = tile, tile.offset + aligned(tile.nbytes, ROW)
     for step in steps_of(body):
         if isinstance(step.op, ir.Contract) and step.op.stage.fragment in PACKED:
             _check_fragments(d, step, step.op, memory)
@@ -70,6 +67,20 @@ def lay_out(
     return tiles, offset
 
 
+def _tile(d: Dealing, name: str, exchanged: str, offset: int) -> Tile:
+    """In shared memory, from there on; ``exchanged``: "panel" of warpgroups, "piece" of warps, or
+    nothing is."""
+    strides, size = _strides(d, name, bool(exchanged))
+    tile = Tile("shared", d.stored[name], strides=strides, size=size, offset=offset)
+    if exchanged == "panel":
+        wide = _panels(d, name, strides, size)
+        return replace(tile, panels=wide, offset=aligned(offset, WHOLE))
+    if exchanged == "piece":
+        row = d.places[name].dims[d.order.get(name, (-1,))[-1]].size
+        return replace(tile, swizzle=swizzle_of(row, tile.dtype.nbytes))
+    return tile
+
+
 def _read_whole(d: Dealing, step: Step, op: ir.Contract, memory: Mapping[str, str]) -> list[str]:
     """The tiles that warpgroups read from shared memory: the right operand, and the left one unless
     it comes from registers."""
@@ -81,6 +92,17 @@ def _read_whole(d: Dealing, step: Step, op: ir.Contract, memory: Mapping[str, st
     if others or not all(plain(e) and d.still(op, e) for e in found):
         raise d.refuse("warpgroups read whole tiles, along one axis of the sum")
     return [e.attr[0] for e in found]
+
+
+def _read_by_warps(body: Sequence[Node], memory: Mapping[str, str]) -> set[str]:
+    """The shared tiles of which single warps read matrices of 8 rows of 16 bytes."""
+    found = set[str]()
+    for step in steps_of(body):
+        product = step.roles and step.roles.product
+        if product and product.fragment == "mma" and product.word > 1:
+            assert isinstance(step.op, ir.Contract)
+            found.update(e.attr[0] for e in (step.op.a, step.op.b))
+    return {name for name in found if memory.get(name) == "shared"}
 
 
 def _panels(d: Dealing, name: str, strides: Sequence[int], size: int) -> int:
@@ -97,7 +119,7 @@ def _panels(d: Dealing, name: str, strides: Sequence[int], size: int) -> int:
 def _strides(d: Dealing, name: str, packed: bool = False) -> tuple[tuple[int, ...], int]:
     """Strides and size of a shared tile in elements. Rows are padded: those of a transpose by one
     word, so that its columns lie in different banks; others keep the alignment of vectors.
-    ``packed``: those for warpgroups are not."""
+    ``packed``: those of operands whose pieces are exchanged are not."""
     dims, nbytes = d.places[name].dims, d.stored[name].nbytes
     order = d.order.get(name, tuple(range(len(dims))))
     strides, n = [0] * len(dims), 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lumc.codegen.gpu.program import Tile
 from lumc.codegen.text.term import C, Spelling
 from lumc.graph.ops import INTS, DType
 from lumc.schedule.operands import HALF
@@ -19,3 +20,10 @@ SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
     counter="int",
     truncate="lumc_to_{kind}({value})",
 )
+
+
+def placed(at: str, tile: Tile) -> str:
+    """Where an element of a shared tile lies, whose index among them is ``at``."""
+    if tile.swizzle:
+        return f"lumc_swizzle<{tile.swizzle.shift}, {tile.swizzle.mask}>({at})"
+    return f"lumc_panel<{tile.panels}, {tile.size // tile.panels}>({at})" if tile.panels else at

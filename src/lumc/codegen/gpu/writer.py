@@ -15,7 +15,7 @@ from dataclasses import replace
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import Distribution, RegisterDigit, ThreadDigit
 from lumc.codegen.gpu.program import Distributed, Nest, Step, Tile
-from lumc.codegen.gpu.spelling import SPELLING
+from lumc.codegen.gpu.spelling import SPELLING, placed
 from lumc.codegen.gpu.words import as_float, log, parted, shifted, taken, words_of
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.statements import new, quoted
@@ -170,8 +170,7 @@ class GpuWriter(Writer):
 
     def slotted(self, at: str, tile: Tile) -> str:
         """An index of the copies in flight."""
-        if tile.panels:
-            at = f"lumc_panel<{tile.panels}, {tile.size // tile.panels}>({at})"
+        at = placed(at, tile)
         return at if tile.slots == 1 else f"({self.slot}) * {tile.size} + {at}"
 
     def load(self, load: Expr, value: Value = None) -> str:

@@ -23,7 +23,24 @@ LUMC_FN float lumc_nibble(lumc_u32 word, int at, int least)
     return lumc_float((lumc_i32)bits) - (float)((1 << (23 - p)) + least);
 }
 
+/* two neighbours of each of two matrices of eight columns, by four threads of a row, for four
+ * neighbours of one as words: of the first one in even threads. By a whole warp. */
+template <class T>
+LUMC_FN void lumc_exchange(unsigned tid, const float (&two)[2][2], lumc_u32 (&four)[2])
+{
+    const lumc_u32 first = lumc_pack<T>(two[0][0], two[0][1]);
+    const lumc_u32 second = lumc_pack<T>(two[1][0], two[1][1]);
+    const bool odd = tid & 1;
+    const lumc_u32 own = odd ? second : first;
+    const lumc_u32 other = lumc_shuffle_xor(odd ? first : second, 1);
+    four[0] = odd ? other : own;
+    four[1] = odd ? own : other;
+}
+
 /* ---- indices */
+
+/* where element `i` of a shared tile lies whose rows exchange pieces of 16 bytes (swizzle.py) */
+template <int SHIFT, int MASK> LUMC_FN int lumc_swizzle(int i) { return i ^ (i >> SHIFT & MASK); }
 
 template <class A, class B> LUMC_FN decltype(A() + B()) lumc_min(A a, B b)
 {
