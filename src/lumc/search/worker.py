@@ -44,7 +44,8 @@ def explore(
     equal: Equations = (),
 ) -> Finding:
     """Saturate one region, whose live axes have these lengths, with terms that are known to be
-    equal, and read its variants."""
+    equal, and read its variants: there is none where a search ended between two laws, and all that
+    is left has products of constants. Then it is what it was before any law."""
     graph, stats = saturate(value, extent, limits, (), live, equal)
     names = {a: a for a in extent}
     found: dict[Expr, None] = {}
@@ -53,6 +54,9 @@ def explore(
         term, inner = extract(graph, choice, names)
         found[term] = None
         bound.update(inner)
+    if limits.iterations and not found:
+        plain = explore(value, extent, replace(limits, iterations=0), live)
+        return replace(plain, stats=stats)
     return Finding(tuple(found), dict(sorted(bound.items())), stats)
 
 

@@ -39,6 +39,19 @@ def check(space: Space) -> None:
     assert error(got[plan.outputs["main"][0][1]], want["y"]) < 1e-12
 
 
+def test_where_nothing_can_be_chosen_there_is_what_was_before_any_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after two steps for a convolution of 7 x 7 and the norm of its channels."""
+    every, answers = worker.variants, iter([[]])
+    monkeypatch.setattr(worker, "variants", lambda g, n: next(answers, every(g, n)))
+    space = search(attention(ATTENTIONS["causal"]), TARGET, Limits(iterations=2), inside=True)
+    (region,) = space.regions
+    assert len(region.variants) == 1
+    assert region.stats.iterations == 2
+    check(space)
+
+
 @pytest.mark.parametrize(
     ("limits", "stop"),
     [
