@@ -12,7 +12,7 @@ from dataclasses import replace
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import Distribution, RegisterDigit, ThreadDigit
-from lumc.codegen.gpu.program import Step
+from lumc.codegen.gpu.program import Step, loads_of
 from lumc.kernel.machines import processor
 from lumc.kernel.target import Attained, Target
 from lumc.schedule.operands import HALF
@@ -43,6 +43,7 @@ def exchange(d: Dealing, step: Step) -> None:
     quad = ThreadDigit(1, 4, a, 2)
     two = [r for r in points.registers if r.axis == a and r.stride == LANES and r.extent % 2 == 0]
     fits = quad in points.threads and step.vector == 2 and place.dtype in HALF
+    fits = fits and place.name not in {e.attr[0] for e in loads_of(op.term)}  # read elsewhere
     if not fits or not two or not d.aligned(op, op.dst, a, PAIRS):
         return
     *others, near = (r for r in points.registers if r is not two[0])
