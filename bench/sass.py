@@ -52,7 +52,7 @@ def main_loop(text: str) -> tuple[list[Line], bool]:
     itself. Where a loop multiplies only those are looked at that do: beside the products there may
     be short ones, of lanes that ask for a tile one by one."""
     code, labels, loops, ends = list[Line](), dict[str, int](), list[tuple[int, int]](), 0
-    jumps = list[tuple[int, str]]()
+    jumps, always = list[tuple[int, str]](), dict[int, str]()
     for line in text.splitlines():
         if m := LABEL.match(line):
             labels[m[1]] = len(code)
@@ -61,6 +61,8 @@ def main_loop(text: str) -> tuple[list[Line], bool]:
             back = BACK.match(m[2])
             if back and m[1]:
                 jumps.append((len(code), back[1]))
+            elif not m[1] and (m[2] == "EXIT" or back and not UNIFORM.match(m[2])):
+                always[len(code)] = back[1] if back else ""
             ends = ends or (len(code) if m[2] == "EXIT" and not m[1] else 0)
             if back and labels.get(back[1], len(code)) < len(code) - 1:
                 loops.append((labels[back[1]], len(code)))
@@ -68,10 +70,32 @@ def main_loop(text: str) -> tuple[list[Line], bool]:
         past = code[start : labels.get(label, 0)]
         for line in past if any(x.startswith(TILE) for x in past) else ():
             line.alone = not products(past)
+    loops = [a for a in loops if _goes_round(*a, jumps, always, labels)]
     loops = [a for a in loops if products(code[slice(*a)])] or loops
     inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     start, end = max(inner, key=lambda a: a[1] - a[0], default=(0, ends or len(code)))
     return code[start:end], bool(inner)
+
+
+def _goes_round(
+    start: int,
+    end: int,
+    jumps: Iterable[tuple[int, str]],
+    always: Mapping[int, str],
+    labels: Mapping[str, int],
+) -> bool:
+    """Does a warp come from the start to the jump back before it goes elsewhere? What is behind the
+    end of a kernel, as where it waits for a barrier again, jumps back into its middle."""
+    targets = [(i, labels[label]) for i, label in (*jumps, *always.items()) if label in labels]
+    seen, todo = set[int](), [start]
+    while todo:
+        at = todo.pop()
+        if at in seen or not start <= at < end:
+            continue
+        stop = min((i for i in always if i > at), default=end)  # it goes on as far as this
+        seen |= {*range(at, min(stop, end))}
+        todo += [to for i, to in targets if at < i <= stop]
+    return end - 1 in seen
 
 
 # ---- everything that a warp does
