@@ -319,7 +319,9 @@ def test_a_loop_of_machine_code(sass: Any) -> None:
     one, _ = sass.main_loop(skipped)
     assert [x.startswith("UTMALDG") for x in one] == [x.alone for x in one]
     assert sass.counted(one, 8).issue == 9 + 1 / 8
-    waits = "        /*0030*/              @!P1 BRA `(.L_x_9) ;\n.L_x_8:\n"  # its way back is no loop
+    waits = (
+        "        /*0030*/              @!P1 BRA `(.L_x_9) ;\n.L_x_8:\n"  # its way back is no loop
+    )
     behind = ".L_x_9:\n        /*00c8*/                   BRA `(.L_x_8) ;\n.L_x_2:"
     results = "        /*00b0*/                   STG.E.64 desc[UR60][R2.64], R14 ;\n" * 20
     waiting = LOOP.replace("        /*0030*/ ", waits + "        /*0030*/ ")
