@@ -21,7 +21,7 @@ SHORT = {
     "softmax": softmax(1, 3840),
     "decode": decode(2, 1080, 24),
     "decode of bf16": decode(1, 1080, 8, "bf16"),
-    "phases": transposed(24, 12, 3, 2),
+    "phases": transposed(24, 19, 3, 2),
 }
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 

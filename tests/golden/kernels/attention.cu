@@ -334,15 +334,11 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
     }
     {
         /* out[h, q, d] = mul(add(stage.13[h, q, d], add(top.10[h, q], mul(top.10[h, q], -1.0)... */
-        const int q_t = (int)(tid >> 2 & 7) + (int)(tid >> 5 & 3) * 16;
-        const int d_t = (int)(tid & 3) * 2;
         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
             LUMC_UNROLL for (int D1 = 0; D1 < 1; D1++) {
                 LUMC_UNROLL for (int D2 = 0; D2 < 2; D2++) {
                     float OUT[2][2] = {};
                     LUMC_UNROLL for (int D3 = 0; D3 < 2; D3++) {
-                        const int q_o = D1 * 16 + D2 * 8;
-                        const int d_o = D0 * 16 + D3 * 8;
                         LUMC_UNROLL for (int D4 = 0; D4 < 2; D4++) {
                             const int q_o = D1 * 16 + D2 * 8;
                             const int d_o = D0 * 16 + D3 * 8 + D4;

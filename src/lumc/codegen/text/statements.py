@@ -148,6 +148,7 @@ def _live(body: Iterable[Statement]) -> tuple[Body, set[str]]:
             case Let() if s.name not in read:
                 continue
             case Let():
+                read.discard(s.name)  # outside it is another
                 read.update(names(s.value))
             case Scope() | Pieces():
                 inner, inside = _live(s.body)

@@ -151,6 +151,9 @@ def test_what_nothing_reads_is_left_out() -> None:
     assert isinstance(kept, Pieces) and kept.body == row.body[1:]
     assert live([Let("int", "`n`", "2"), row])[0] == Let("int", "`n`", "2")  # read by the loop
     assert live([Let("int", "`a`", "2"), row]) == (kept,)  # one inside is another
+    inner = Scope("", (Let("int", "`n`", "3"), "f(`n`);"))
+    assert live([Let("int", "`n`", "2"), inner]) == (inner,)
+    assert live([Let("int", "`n`", "2"), inner, "f(`n`);"])[0] == Let("int", "`n`", "2")
 
 
 def test_names_in_texts() -> None:
