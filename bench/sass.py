@@ -61,7 +61,7 @@ def main_loop(text: str) -> tuple[list[Line], bool]:
             back = BACK.match(m[2])
             if back and m[1]:
                 jumps.append((len(code), back[1]))
-            elif not m[1] and (m[2] == "EXIT" or back and not UNIFORM.match(m[2])):
+            elif not m[1] and (m[2] == "EXIT" or (back and not UNIFORM.match(m[2]))):
                 always[len(code)] = back[1] if back else ""
             ends = ends or (len(code) if m[2] == "EXIT" and not m[1] else 0)
             if back and labels.get(back[1], len(code)) < len(code) - 1:
