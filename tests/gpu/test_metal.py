@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -213,9 +214,17 @@ def test_damaged_weights(made: tuple[Path, Any], runner: Path, tmp_path: Path) -
     fake_metal.run(runner, path, "--list", code=5)
 
 
-def test_a_bundle_chooses_metal(made: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The fake is what this machine has, and no more after the test: a GPU is opened once."""
     for name in ("OBJC", "METAL", "GRAPHICS"):
         monkeypatch.setattr(objc, name, fake_metal.library())
+    yield
+    objc.metal.cache_clear()
+
+
+@pytest.mark.usefixtures("instead")
+def test_a_bundle_chooses_metal(made: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     heard = list[str]()
     with open_bundle(made[0], say=heard.append) as b:
         assert (b.device, heard) == ("metal", [])
