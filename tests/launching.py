@@ -116,8 +116,9 @@ def launch(
     address: Callable[[str], int],
     scratch_base: int,
     parts: int,
+    turned: bool = False,
 ) -> None:
-    """Every launch in order; the parts of one after the other."""
+    """Every launch in order; its parts one after the other, or from the last to the first."""
     kernels = {k.symbol: k for k in code.kernels}
     for step in entry.launches:
         kernel = kernels[step.kernel]
@@ -125,12 +126,18 @@ def launch(
         args = (ctypes.c_void_p * (len(where) + 1))(*where, scratch_base)
         count = min(parts, kernel.parallel) if kernel.parallel != 1 else parts
         count = max(1, count)
-        for part in range(count):
+        for part in reversed(range(count)) if turned else range(count):
             lib[prefix + kernel.symbol](args, ctypes.c_long(part), ctypes.c_long(count))
 
 
 def run(
-    lib: ctypes.CDLL, prefix: str, code: Code, name: str, leaf: Leaf, parts: int
+    lib: ctypes.CDLL,
+    prefix: str,
+    code: Code,
+    name: str,
+    leaf: Leaf,
+    parts: int,
+    turned: bool = False,
 ) -> dict[str, Array]:
     """Outputs and written states of an entry."""
     (entry,) = (e for e in code.entries if e.name == name)
@@ -143,6 +150,7 @@ def run(
         lambda n: m.arrays[n].ctypes.data,
         m.scratch.ctypes.data,
         parts,
+        turned,
     )
     return m.after()
 
